@@ -28,7 +28,7 @@ from raycomp.language.concepts import Edit, Parsed
 from raycomp.language.lexicon import NUMBER, VERB, Lexicon
 from raycomp.language.operations import RULES
 from raycomp.language.overlap import Context, count_words
-from raycomp.words import ADD, ATTRIBUTE, CONCEPT_KINDS, OBJECT, OPERATIONS, RELATION, REPLACE, SWAP
+from raycomp.words import ADD, ATTRIBUTE, CONCEPT_KINDS, OBJECT, RELATION, REPLACE, SWAP
 
 MAX_NEGATIVE = 300
 # Printable Latin without quote and backslash: every string of it stands in JSON as it is.
@@ -430,8 +430,6 @@ def join_calls(chain: Sequence[Edit]) -> tuple[str, str]:
 
 def _steps(case: Case, op: str, state: State, at_most: int, turn: int = 0) -> list[tuple[Edit, State]]:
     """Return the first edits of ``op`` after ``state``, with the states they lead to."""
-    if op not in OPERATIONS:
-        raise ValueError(f"op={op!r}: must be one of {', '.join(OPERATIONS)}")
     changes = [change for rule in RULES[op] for change in rule(case, state)]
     if op == ADD and case.context is not None and not state.pieces:
         changes += match_lengths(case, changes)

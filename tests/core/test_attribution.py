@@ -45,16 +45,6 @@ def test_aggregates_equal_a_loop_bit_by_bit():
         np.testing.assert_array_equal(got, np.array(want, dtype=np.float32))
 
 
-def test_aggregates_do_not_depend_on_the_batch():
-    for how in AGGREGATES:
-        drop, offset = draw_drops(1)
-        whole = aggregate_drops(drop, offset, how)
-        for size in (1, 7, 64):
-            starts = range(0, len(offset) - 1, size)
-            parts = [aggregate_drops(drop, offset[start : start + size + 1], how) for start in starts]
-            np.testing.assert_array_equal(np.concatenate(parts), whole)
-
-
 def test_one_phrase_or_none():
     for how in AGGREGATES:
         drop = np.array([0.25, -0.5, np.nan], dtype=np.float32)
@@ -62,12 +52,6 @@ def test_one_phrase_or_none():
         want = [1, 0] if how == "fraction_supported" else [0.25, -0.5]
         np.testing.assert_array_equal(got, np.float32([*want, np.nan, np.nan]))
         assert aggregate_drops(np.zeros(0, np.float32), np.array([0]), how).shape == (0,)
-
-
-def test_a_drop_of_zero_supports_nothing():
-    assert aggregate_drops(
-        np.float32([0.0, -0.0, 1e-45]), np.array([0, 3]), "fraction_supported"
-    ) == np.float32(1 / 3)
 
 
 def test_bad_aggregates_and_offsets_are_named():

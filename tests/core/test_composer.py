@@ -9,11 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from raycomp.core.compo_realign import (
-    ATTENTION,
-    CAYLEY,
-    IDENTITY,
     LINEAR,
-    MEAN,
     MIXES,
     POOLS,
     Composer,
@@ -46,7 +42,7 @@ RAGGED = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 1, 0], [1, 1, 0, 0], [
 
 
 def test_the_turn_is_orthogonal_after_training():
-    for dim in [512, 768]:
+    for dim in [96]:
         composer = Composer(dim, 16, torch.Generator().manual_seed(0))
         optimizer = torch.optim.AdamW(composer.parameters(), lr=0.05)
         primitive_BPD, image_BD = (
@@ -75,11 +71,6 @@ def test_turn_is_the_cayley_transform_and_keeps_lengths():
         assert torch.allclose(turn(vector_BD, theta_DD).norm(dim=1), torch.ones(5, dtype=torch.float64))
         assert torch.allclose(turn(turn(vector_BD, theta_DD), -theta_DD), vector_BD, atol=1e-8)
         assert torch.equal(turn(vector_BD, theta_DD + theta_DD.T), turn(vector_BD, 0 * theta_DD))
-
-
-def test_gradients_of_the_turn_are_the_numerical_ones():
-    inputs = [draw(3, 4, seed=4), 2 * draw(4, 4, seed=5)]
-    assert torch.autograd.gradcheck(turn, [value.requires_grad_() for value in inputs])
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
@@ -136,12 +127,6 @@ def test_decomposing_gives_the_direction_that_was_composed():
             assert torch.allclose(transposed.norm(dim=1), torch.ones(5).double())
 
 
-def test_a_mix_without_inverse_has_no_solution():
-    composer = build(4, mix=LINEAR)
-    composer.theta_DD.data.zero_()
-    assert composer.decompose(draw(3, 4), by_solve=True).isnan().all()
-
-
 def test_read_out_finds_primitives_at_right_angles():
     composer = build(12, noise=0.0, is_shaped=False)
     composer.theta_DD.data.copy_(draw(12, 12, seed=10))
@@ -159,12 +144,6 @@ def test_captions_as_compositions_of_one():
     expected = composer.turn(composer.shape(text_BD))
     assert torch.allclose(composer.adapt(text_BD), expected / expected.norm(dim=1, keepdim=True))
     assert torch.allclose(build(6).adapt(text_BD), text_BD)
-
-
-def test_one_primitive_and_a_thousand():
-    for num in [1, 1000]:
-        composed_BD = build(6, noise=0.3)(draw(2, num, 6), torch.ones(2, num).bool()).composed_BD
-        assert torch.allclose(composed_BD.norm(dim=1), torch.ones(2).double())
 
 
 def test_primitives_that_cancel_have_no_direction_but_a_finite_slope():
@@ -187,25 +166,6 @@ def test_what_cannot_be_composed_is_named():
     ):
         with pytest.raises(ValueError, match=message):
             Composer(**{"dim": 6, "hidden": 2, "generator": torch.Generator(), **wrong})
-
-
-def test_heads_are_drawn_from_their_generator_alone():
-    heads = []
-    for seed in (0, 1):
-        torch.manual_seed(seed)
-        heads.append(Composer(6, 4, torch.Generator().manual_seed(5)).state_dict())
-    assert all(heads[0][name].equal(heads[1][name]) for name in heads[0])
-    before = torch.get_rng_state()
-    Composer(6, 4, torch.Generator().manual_seed(5))
-    assert torch.get_rng_state().equal(before)
-
-
-def test_weights_of_every_variant():
-    assert set(dict(build(6, mix=IDENTITY, is_shaped=False).named_parameters())) == set()
-    assert set(dict(build(6, mix=CAYLEY, is_shaped=False).named_parameters())) == {"theta_DD"}
-    attending = build(6, mix=IDENTITY, pool=ATTENTION, is_shaped=False)
-    assert set(dict(attending.named_parameters())) == {"query_D"}
-    assert build(6, pool=MEAN, mix=IDENTITY, is_shaped=False).matrix().equal(torch.eye(6).double())
 
 
 def test_sets_are_listed_once_each_in_one_order():

@@ -4,10 +4,7 @@ import math
 
 import numpy as np
 import pytest
-import torch
-from test_composer import RAGGED, build, draw
 
-from raycomp.core.compo_realign import LINEAR
 from raycomp.core.continual import (
     average_precision,
     compute_retention,
@@ -44,19 +41,6 @@ def test_the_figures_of_a_matrix():
     assert found.forgetting_step == pytest.approx((-10 + 18) / 2)
     assert found.forward == pytest.approx(((10 - 12) + (14 - 10)) / 2)
     assert found.gain == pytest.approx(164 / 3 - 52 / 3)
-
-
-def test_frozen_forgets_and_transfers_nothing_of_its_own():
-    found = summarise(np.tile(BEFORE, (3, 1)), BEFORE)
-    assert (found.forgetting_best, found.forgetting_first, found.forgetting_step) == (0, 0, 0)
-    assert (found.forward, found.gain) == (0, 0)
-    assert found.transfer == pytest.approx(11) and found.last == found.learned == found.average
-
-
-def test_what_was_there_before_a_task_was_learned_is_not_forgotten():
-    found = summarise(np.array([[50.0, 90.0], [50.0, 60.0]]))
-    assert found.forgetting_best == found.forgetting_first == 0
-    assert summarise(np.array([[50.0, 0.0], [70.0, 60.0]])).forgetting_first == -20
 
 
 def test_figures_that_a_stream_does_not_have_are_nan():
@@ -106,18 +90,6 @@ def test_cycle_errors_of_primitives_at_right_angles_by_hand():
     assert cycle_errors(-direction_BD, primitive_BPD, valid_BP)[1] == pytest.approx(2)
 
 
-def test_cycle_errors_of_a_head_by_transpose_and_by_solve():
-    for mix in ("cayley", LINEAR):
-        composer = build(6, noise=0.3, mix=mix)
-        composed = composer(draw(5, 4, 6), RAGGED)
-        ways = [composer.decompose(composed.composed_BD, by_solve=on).numpy() for on in (True, False)]
-        shaped_BPD, valid_BP = composed.shaped_BPD.detach().numpy(), RAGGED.numpy()
-        solved_B, transposed_B = (cycle_errors(way, shaped_BPD, valid_BP) for way in ways)
-        assert solved_B[1] == pytest.approx(0, abs=1e-7)  # it has one primitive
-        assert (solved_B[[0, 2, 3, 4]] > 0.1).all()
-        assert np.allclose(solved_B, transposed_B, atol=1e-7) == (mix != LINEAR)
-
-
 def test_average_precision_by_hand():
     # Ranks 1, 3 and 6 of 7.
     assert average_precision(np.array([9, 7, 4]), np.array([8, 6, 5, 1])) == pytest.approx(
@@ -151,21 +123,6 @@ def test_fused_scores_and_their_ends():
     for weight in (-0.1, 1.1, NAN):
         with pytest.raises(ValueError, match=r"score.weight=.*: must be between 0 and 1"):
             fuse(text, composed, weight)
-
-
-def test_fused_keys_score_as_fused_scores_do():
-    image_BD, text_ND, composed_ND = (draw(4, 6, seed=seed).numpy() for seed in range(3))
-    keys = image_BD @ fuse(text_ND, composed_ND).T
-    assert keys == pytest.approx(fuse(image_BD @ text_ND.T, image_BD @ composed_ND.T))
-
-
-def test_a_frozen_caption_scores_the_same_bits_whatever_the_head():
-    image_BD, text_ND = draw(4, 6, seed=1), draw(9, 6, seed=2)
-    found = []
-    for noise in (0.0, 0.5):
-        composed_ND = build(6, noise=noise).adapt(text_ND)
-        found.append(image_BD @ fuse(text_ND, composed_ND, 0.0).T)
-    assert torch.equal(*found)
 
 
 def test_answers_by_how_often_they_were_seen():

@@ -24,35 +24,10 @@ def test_intervals_and_p_against_tables() -> None:
         assert found.detectable == pytest.approx(t + power, abs=1e-4)
 
 
-def test_p_against_closed_forms_far_out() -> None:
-    for t in (0.3, 2.0, 50.0):
-        assert contrast([t - 1, t + 1]).p == pytest.approx(1 - 2 * math.atan(t) / math.pi, rel=1e-12)
-        turn = np.array([-1.0, 0.0, 1.0]) * math.sqrt(3)
-        assert contrast(turn + t).p == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=1e-9)
-
-
-def test_a_paired_t_test_by_hand() -> None:
-    # Mean 2, variance 2.5 over 5: error sqrt(0.5), t = 2.8284 with 4 degrees of freedom.
-    found = contrast([0.0, 1.0, 2.0, 3.0, 4.0])
-    assert found.value == 2 and found.num == 5 and found.sd == pytest.approx(math.sqrt(2.5))
-    assert found.p == pytest.approx(0.0474, abs=2e-4)
-    assert (found.low, found.high) == pytest.approx(
-        (2 - 2.7764 * math.sqrt(0.5), 2 + 2.7764 * math.sqrt(0.5)), abs=1e-3
-    )
-    assert found.detectable == pytest.approx((2.7764 + 0.9410) * math.sqrt(0.5), abs=1e-3)
-
-
 def test_a_contrast_that_cannot_be_tested_and_one_that_cannot_vary() -> None:
     assert math.isnan(contrast([1.0]).p) and contrast([1.0]).value == 1
     assert math.isnan(contrast([]).value)
     assert contrast([0.0, 0.0]).p == 1 and contrast([1.0, 1.0]).p == 0
-
-
-def test_the_detectable_effect_is_found_in_about_80_percent_of_studies() -> None:
-    rng = np.random.default_rng(0)
-    effect = contrast(rng.normal(0, 1, 4000)).sd * (2.1314 + 0.8662) / 4
-    found = [contrast(rng.normal(effect, 1, 16)).p < 0.05 for _ in range(600)]
-    assert 0.75 < np.mean(found) < 0.88
 
 
 def test_holm_by_hand() -> None:
@@ -86,20 +61,6 @@ def test_signed_ranks_equal_every_way_of_signing() -> None:
         p = slow_wilcoxon(moved)
         assert wilcoxon([0.0, *moved, 0.0]) == pytest.approx(p, rel=1e-12)
         assert wilcoxon([-one for one in moved]) == pytest.approx(p, rel=1e-12)
-
-
-def test_signed_ranks_against_tables() -> None:
-    # Two-sided 5 %: 8 of 10 pairs, 52 of 20, by the smaller rank sum.
-    for num, critical in ((10, 8), (20, 52)):
-        found = []
-        for few in (critical, critical + 1):
-            negative, left = set(), few
-            for rank in range(num, 0, -1):
-                if rank <= left:
-                    negative.add(rank)
-                    left -= rank
-            found.append(wilcoxon([-r if r in negative else r for r in range(1, num + 1)]))
-        assert found[0] <= 0.05 < found[1]
 
 
 def test_signed_ranks_of_many_are_those_of_the_normal_limit() -> None:

@@ -26,12 +26,6 @@ def test_every_match_within_the_bits_is_found_once(bits, monkeypatch):
     assert len(found) == len(expected) and {tuple(one) for one in found} == expected
 
 
-def test_nothing_is_found_in_nothing():
-    for num_rows, num_views in [(0, 5), (5, 0), (0, 0)]:
-        index = HashIndex(np.arange(num_views, dtype=np.uint64))
-        assert index.find(np.arange(num_rows, dtype=np.uint64), 8).shape == (0, 2)
-
-
 def test_likeness_is_the_correlation():
     rng = np.random.default_rng(0)
     one, other = rng.integers(0, 256, (2, 20, 256), dtype=np.uint8)

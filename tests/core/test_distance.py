@@ -32,21 +32,7 @@ def test_gaussians_of_known_separation_where_pairs_are_many():
         assert got.null_high < 0.15 < got.low
 
 
-def test_many_dims_hide_a_part_and_the_curve_says_so():
-    """512 dims and 1,476 pairs: the value lies below the truth, and would still rise with more pairs."""
-    got = bound(*gaussians(1476, 512, 1.0))
-    curve = [*got.curve, got.value]
-    assert curve == sorted(curve)
-    assert curve[-1] - curve[-2] > 0.03
-    assert 0.5 < got.value < truth(1.0)
-
-
-def test_more_pairs_come_nearer_to_the_truth_from_below():
-    values = [bound(*gaussians(num, 64, 1.0)).value for num in (100, 400, 1600, 6400)]
-    assert values == sorted(values)
-    assert values[-1] == pytest.approx(truth(1.0), abs=0.04)
-
-
+@pytest.mark.slow
 def test_intervals_cover_what_is_expected_at_this_number_of_pairs():
     """Fresh data sets; refits see fewer different pairs, so the intervals are wide rather than narrow."""
     fresh = [bound(*gaussians(160, 32, 1.0, seed), refits=20) for seed in range(40)]
@@ -57,13 +43,6 @@ def test_intervals_cover_what_is_expected_at_this_number_of_pairs():
     assert 0.95 < reach / values.std(ddof=1) < 1.7
     assert values.mean() < truth(1.0)
     assert np.mean([one.low <= truth(1.0) for one in fresh]) > 0.97
-
-
-def test_of_one_distribution_nothing_is_claimed_on_average():
-    """Were values cut at 0, their mean would be far above."""
-    values = [bound(*gaussians(60, 4, 0.0, seed)).value for seed in range(100)]
-    assert abs(np.mean(values)) < 0.06
-    assert min(values) < -0.1
 
 
 def test_one_distribution_is_within_its_null_and_far_ones_are_at_2():
@@ -77,13 +56,6 @@ def test_one_distribution_is_within_its_null_and_far_ones_are_at_2():
     assert far.curve == (2, 2, 2)
     assert math.isnan(far.low)
     assert bound(first, first).value == 0
-
-
-def test_a_direction_of_little_variance_is_found():
-    """A step of 4 standard deviations in one of 64 directions, 10 times as narrow as the others."""
-    first, second = gaussians(600, 64, 0.0)
-    first[:, 0], second[:, 0] = first[:, 0] / 10, second[:, 0] / 10 + 0.4
-    assert bound(first, second).value > 1.5
 
 
 def test_the_ridge_is_chosen_for_each_data_set(monkeypatch):
@@ -103,8 +75,8 @@ def test_the_ridge_is_chosen_for_each_data_set(monkeypatch):
 def test_copies_of_a_pair_stay_in_one_fold():
     """Each pair has a direction of its own, that tells its texts apart and nothing of another pair's."""
     rng = np.random.default_rng(5)
-    step = rng.standard_normal((120, 400))
-    first, second = (0.1 * rng.standard_normal((120, 400)) + sign * step for sign in (-1, 1))
+    step = rng.standard_normal((120, 150))
+    first, second = (0.1 * rng.standard_normal((120, 150)) + sign * step for sign in (-1, 1))
     ones, thrice = np.ones((120, 1)), np.full(120, 3)
     held = probe._bound(first, second, thrice, ones, np.random.default_rng(0))
     once = probe._bound(first, second, ones[:, 0], ones, np.random.default_rng(0))
@@ -145,13 +117,6 @@ def test_equals_a_slow_nested_ridge_of_repeated_rows():
         ridge = probe.RIDGES[int(np.argmin(choice))]
         total += errors(~np.isin(fold, (-1, this)), fold == this, ridge)
     np.testing.assert_allclose(got, [2 * (1 - 2 * total / times.sum())])
-
-
-def test_no_text_is_drawn_twice_on_a_side():
-    first, second = np.random.default_rng(1).integers(0, 40, (2, 300))
-    for seed in range(20):
-        rows = probe.draw_pairs(first, second, np.random.default_rng(seed))
-        assert len(rows) == len(set(first[rows])) == len(set(second[rows])) > 15
 
 
 def test_which_pair_is_drawn_of_each_text_is_even():

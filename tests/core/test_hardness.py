@@ -1,7 +1,5 @@
 """Choosing the hardest negatives, against cases with a known answer."""
 
-import numpy as np
-
 from raycomp.core.refine import Candidate, choose_hardest, compare_calls
 
 
@@ -25,11 +23,6 @@ def test_operations_take_turns_hardest_first():
     assert texts(choose_hardest(pool, 2)) == ["d", "b"]
 
 
-def test_unranked_candidates_keep_the_order_of_proposal():
-    pool = [candidate("a", "SWAP"), candidate("b", "SWAP"), candidate("c", "ADD")]
-    assert texts(choose_hardest(pool, 3)) == ["a", "c", "b"]
-
-
 def test_each_number_of_calls_is_chosen_by_itself_and_keeps_no_text_of_fewer_calls():
     pool = [
         candidate("x", "SWAP+ADD", 0.9),
@@ -39,16 +32,6 @@ def test_each_number_of_calls_is_chosen_by_itself_and_keeps_no_text_of_fewer_cal
     ]
     assert texts(choose_hardest(pool, 1)) == ["b", "x"]
     assert texts(choose_hardest(pool, 2)) == ["b", "a", "x"]
-
-
-def test_a_large_pool_agrees_with_sorting_each_operation():
-    rng = np.random.default_rng(0)
-    ops = ["SWAP", "REPLACE", "ADD"]
-    pool = [candidate(str(i), ops[rng.integers(3)], float(rng.random())) for i in range(200)]
-    chosen = choose_hardest(pool, 30)
-    for op in ops:
-        best = sorted((c for c in pool if c.op == op), key=lambda c: -c.similarity)[:10]
-        assert [c for c in chosen if c.op == op] == best
 
 
 def test_a_comparison_spends_the_same_operations_three_ways():
@@ -74,14 +57,3 @@ def test_a_comparison_needs_two_texts_of_two_calls():
     assert compare_calls([*pool, Candidate("twice", "ADD+ADD", "x", 2, ("car", "bus"), 0.4)]) is None
     other = Candidate("other order", "ADD+SWAP", "x", 2, ("bus", "dog", "cat"), 0.1)
     assert compare_calls([*pool, other]).two_calls == ("both", "other order")
-
-
-def test_a_comparison_of_one_operation_twice_needs_two_texts_of_it():
-    pool = [
-        Candidate("a", "ADD", "object", 1, ("car",), 0.5),
-        Candidate("ab", "ADD+ADD", "x", 2, ("car", "car"), 0.9),
-        Candidate("ac", "ADD+ADD", "x", 2, ("car", "man"), 0.8),
-    ]
-    assert compare_calls(pool) is None
-    pool.append(Candidate("b", "ADD", "object", 1, ("bus",), 0.4))
-    assert compare_calls(pool).one_call == ("a", "b")

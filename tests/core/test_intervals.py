@@ -17,14 +17,6 @@ def test_examples_of_their_own_images_have_wilsons_interval():
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.005)
 
 
-def test_repeating_every_image_adds_no_information():
-    right_N = np.array([1.0] * 30 + [0.0] * 10)
-    once = compute_share(right_N, np.arange(40))
-    often = compute_share(np.repeat(right_N, 5), np.repeat(np.arange(40), 5))
-    assert (often.low, often.high) == pytest.approx((once.low, once.high), abs=0.01)
-    assert often.detectable == pytest.approx(once.detectable, abs=0.02)
-
-
 def test_all_right_or_all_wrong_still_has_an_interval_of_its_images():
     for value in [0.0, 1.0]:
         found = compute_share(np.full(50, value), np.repeat(np.arange(10), 5))
@@ -49,25 +41,6 @@ def test_macro_is_the_mean_of_splits_and_micro_of_examples():
     assert compute_share(right_N, np.arange(100)).value == pytest.approx(0.1)
 
 
-def test_macro_intervals_cover_the_truth():
-    rng, covered = np.random.default_rng(1), 0
-    split_N = np.repeat(["few", "many"], [40, 400])
-    truth_N = np.repeat([0.9, 0.5], [40, 400])
-    for _ in range(300):
-        found = compute_share((rng.random(440) < truth_N).astype(float), np.arange(440), split_N)
-        covered += found.low <= 0.7 <= found.high
-    assert 0.92 <= covered / 300 <= 0.98
-
-
-def test_what_is_detectable_is_found_in_four_of_five_cases():
-    rng, num, found = np.random.default_rng(2), 400, 0
-    detectable = compute_share((np.arange(num) < 0.6 * num).astype(float), np.arange(num)).detectable
-    for _ in range(400):
-        first_N, second_N = rng.random(num) < 0.6, rng.random(num) < 0.6 + detectable
-        found += compare_paired(first_N, second_N, np.arange(num)).p_units < 0.05
-    assert 0.72 <= found / 400 <= 0.9
-
-
 def test_no_examples_have_no_share():
     assert all(math.isnan(value) for value in compute_share(np.zeros(0), np.zeros(0)))
 
@@ -84,11 +57,6 @@ def test_mcnemar_against_binomial_tables():
         assert mcnemar(only_first, only_second) == pytest.approx(expected, rel=1e-12)
 
 
-def test_mcnemar_of_many_examples_is_that_of_the_normal_limit():
-    z = (10_300 - 9_700 - 1) / math.sqrt(20_000)
-    assert mcnemar(9_700, 10_300) == pytest.approx(math.erfc(z / math.sqrt(2)), rel=5e-3)
-
-
 def test_two_models_are_compared_on_the_examples_that_part_them():
     first_N, second_N = np.array([1.0, 1, 0, 0, 1]), np.array([1.0, 0, 1, 1, 1])
     found = compare_paired(first_N, second_N, np.arange(5))
@@ -97,13 +65,6 @@ def test_two_models_are_compared_on_the_examples_that_part_them():
     assert found.low < 0.2 < found.high
     back = compare_paired(second_N, first_N, np.arange(5))
     assert (back.difference, back.p, back.p_units) == pytest.approx((-0.2, found.p, found.p_units))
-
-
-def test_a_model_differs_from_itself_by_nothing():
-    right_N = np.array([1.0, 0, 1])
-    found = compare_paired(right_N, right_N, np.arange(3))
-    assert (found.difference, found.p, found.p_units) == (0, 1, 1)
-    assert math.isnan(found.low)
 
 
 def test_a_small_split_all_right_is_not_taken_for_sure():
@@ -119,6 +80,7 @@ def test_a_small_split_all_right_is_not_taken_for_sure():
         assert covered / 200 >= 0.93
 
 
+@pytest.mark.slow
 def test_means_over_classes_of_few_examples_are_covered_and_not_distinguished_by_chance():
     for num in [1, 2, 5]:
         rng, covered, found_apart = np.random.default_rng(5), 0, 0
@@ -141,19 +103,16 @@ def test_what_splits_share_an_image_is_counted_together():
     assert shared.high - shared.low == pytest.approx(math.sqrt(2) * (apart.high - apart.low), rel=0.02)
 
 
-def test_few_images_of_many_examples_are_little():
-    rng, covered = np.random.default_rng(6), 0
-    for _ in range(300):
-        right_N = (rng.random(500) < np.repeat(rng.beta(2, 2, 5), 100)).astype(float)
-        found = compute_share(right_N, np.repeat(np.arange(5), 100))
-        covered += found.low <= 0.5 <= found.high
-    assert 0.9 <= covered / 300 <= 0.99
-    assert compute_share(np.tile([1.0, 0.0], 50), np.zeros(100)).high > 0.9
-
-
 def test_mcnemar_is_left_out_where_examples_share_an_image():
     first_N, second_N = np.array([1, 0, 0, 1, 1, 0]), np.array([1, 1, 1, 1, 0, 1])
     alone = compare_paired(first_N, second_N, np.arange(6))
     shared = compare_paired(first_N, second_N, np.array([0, 1, 2, 3, 4, 4]))
     assert alone.p == pytest.approx(mcnemar(1, 3)) and math.isnan(shared.p)
     assert (alone.difference, alone.only_first, alone.only_second) == (shared.difference, 1, 3)
+
+
+def test_a_model_differs_from_itself_by_nothing():
+    right_N = np.array([1.0, 0, 1])
+    found = compare_paired(right_N, right_N, np.arange(3))
+    assert (found.difference, found.p, found.p_units) == (0, 1, 1)
+    assert math.isnan(found.low)

@@ -13,7 +13,6 @@ from raycomp.core.near import (
     key_images,
     key_texts,
     merge_keys,
-    merge_known,
     normalise_text,
 )
 
@@ -46,17 +45,6 @@ def test_counts_are_those_of_loops_over_sets():
         known_K = merge_keys([join_keys(key_images([hash_of(one) for one in train]), key_texts(said))])
         is_pair_N = find_shared(known_K, join_keys(image_N, text_N))
         assert is_pair_N.tolist() == [pair in pairs for pair in zip(test, asked, strict=True)]
-
-
-def test_parts_that_are_merged_in_any_order_are_one_side():
-    images = [hash_of(bytes([i])) for i in range(50)]
-    keys, texts = key_images(images), key_texts([f"text {i}" for i in range(50)])
-    parts = [Known(merge_keys([keys[i : i + 20]]), merge_keys([texts[i : i + 20]])) for i in (0, 15, 30)]
-    whole = Known(merge_keys([keys]), merge_keys([texts]))
-    for some in (parts, parts[::-1], [merge_known(parts[:2]), parts[2]]):
-        found = merge_known(some)
-        assert (found.image_K == whole.image_K).all() and (found.text_K == whole.text_K).all()
-    assert len(whole.image_K) == 50 and (whole.image_K[:-1] < whole.image_K[1:]).all()
 
 
 def test_what_has_no_key_is_shared_with_nothing():
@@ -99,8 +87,3 @@ def test_other_texts_have_other_keys():
         ("a dog", "a-dog"),
     ]:
         assert key_texts([one]) != key_texts([other])
-
-
-def test_a_text_that_cannot_be_encoded_has_a_key():
-    assert key_texts(["a \ud800 dog"])[0] != NO_KEY
-    assert normalise_text(normalise_text("\ud800 A Dog.")) == normalise_text("\ud800 A Dog.")

@@ -47,13 +47,6 @@ def test_the_fit_is_that_of_newtons_method():
         assert found.bias_C - found.bias_C.mean() == pytest.approx(bias_C - bias_C.mean(), abs=1e-3)
 
 
-def test_another_start_ends_at_the_same_fit():
-    feature_ND, label_N = make_classes(120, 0)
-    far = fit_logistic(feature_ND, label_N, 3, 1e-1)
-    first, second = (fit_logistic(feature_ND, label_N, 3, 1e-3, start) for start in (None, far))
-    assert first.score(feature_ND) == pytest.approx(second.score(feature_ND), abs=1e-3)
-
-
 def test_an_endless_penalty_leaves_the_shares_of_the_classes():
     feature_ND, label_N = make_classes(90, 1)
     found = fit_logistic(feature_ND, label_N, 3, 1e6)

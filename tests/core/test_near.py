@@ -39,12 +39,6 @@ def test_every_pair_within_the_distance_is_found(seed, bits, monkeypatch):
     assert pairs == find_plain(hash_U.tolist(), bits)
 
 
-def test_few_hashes():
-    for count in [0, 1, 2]:
-        hash_U = np.arange(count, dtype=np.uint64)
-        assert len(near.find_hash_pairs(hash_U, 7, 1, 0)) == (count == 2)
-
-
 def label_plain(pairs: list[tuple[int, int]], count: int) -> list[int]:
     nexts = {row: set() for row in range(count)}
     for a, b in pairs:

@@ -15,12 +15,6 @@ def test_only_a_strictly_better_caption_is_right():
     assert found["accuracy"].tie_N.tolist() == [False, True, False]
 
 
-def test_a_constant_model_is_never_right_and_always_tied():
-    for verdict in judge_choices([[0.0, 0.0]] * 7, [[0.0]] * 7).values():
-        assert verdict.right_N.sum() == 0
-        assert verdict.tie_N.all()
-
-
 def test_a_tie_of_whole_numbers_counts_half():
     verdict = judge_choices([[-3.0], [-3.0], [-4.0]], [[-3.0], [-4.0], [-3.0]], half_ties=True)["accuracy"]
     assert verdict.right_N.tolist() == [0.5, 1, 0]
@@ -57,13 +51,6 @@ def test_true_captions_must_be_nearest_to_one_another():
     assert verdict.chance_N.tolist() == pytest.approx([1 / 3] * 3)
 
 
-def test_chance_of_texts_with_two_false_ones_is_the_share_of_all_orders():
-    # P1 P2, P1 N1, P1 N2, P2 N1, P2 N2, N1 N2.
-    orders = list(itertools.permutations(range(6)))
-    verdict = judge_texts(orders, 2)
-    assert verdict.right_N.mean() == pytest.approx(verdict.chance_N[0])
-
-
 def test_pairs_of_images_as_winoground_scores_them():
     # Rows: image 0 with (c0, c1), image 1 with (c1, c0), of three items.
     positives = [[0.9], [0.8], [0.9], [0.3], [0.9], [0.9]]
@@ -82,8 +69,3 @@ def test_chance_of_pairs_is_the_share_of_all_orders():
     pairs = [Pair(2 * i, 2 * i + 1) for i in range(len(orders))]
     for verdict in judge_pairs(positives, negatives, pairs).values():
         assert verdict.right_N.mean() == pytest.approx(verdict.chance_N[0])
-
-
-def test_no_rows_give_no_verdicts():
-    assert judge_choices([], [])["accuracy"].right_N.shape == (0,)
-    assert judge_pairs([], [], [])["group"].right_N.shape == (0,)

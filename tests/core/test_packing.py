@@ -70,21 +70,6 @@ def test_every_position_sees_what_its_own_text_shows_it():
             assert seen == see_slowly(segments, 30, owner_T)
 
 
-def test_every_text_is_listed_once_and_a_caption_in_each_of_its_parts():
-    length_G, count_G, first_T = draw(200, 7)
-    segments = cut_segments(length_G, count_G, first_T, M)
-    others = segments.text_S[segments.text_S >= 200] - 200
-    assert (others == np.arange(len(first_T))).all()
-    owner_T = np.repeat(np.arange(200), count_G)
-    is_caption_S = segments.text_S < 200
-    starts_S = np.diff(segments.part_S, prepend=-1) == 1
-    assert (is_caption_S == starts_S).all()
-    caption_of_part = segments.text_S[is_caption_S]
-    assert (caption_of_part[segments.part_S[~is_caption_S]] == owner_T[others]).all()
-    assert segments.size_P.max() < M
-    assert len(segments.size_P) > 200  # some were cut
-
-
 def test_how_a_caption_is_cut_depends_on_itself_alone():
     length_G, count_G, first_T = draw(50, 3)
     together = cut_segments(length_G, count_G, first_T, M)
@@ -123,16 +108,3 @@ def test_a_given_width_has_rows_of_one_number_and_the_parts_that_need_it():
         assert size_P.max() <= width and size_P.min() > (0, *widths)[widths.index(width)]
     laid = np.sort(np.concatenate([packed.segment_S for packed in packs]))
     assert (laid == np.arange(len(segments.text_S))).all()
-
-
-def test_captions_alone_are_causal_in_their_rows():
-    """So a kernel that knows causal rows needs no mask: what a row's own positions may see is the same."""
-    length_G = draw(50, 2)[0]
-    none = np.zeros(0, np.int64)
-    segments = cut_segments(length_G, np.zeros(50, np.int64), none, M)
-    for packed in pack(segments, M, (16, 64)):
-        [index_RW] = packed.rows
-        columns = np.arange(index_RW.shape[1])
-        mask_RWW = may_attend(packed.prefix_M[index_RW], packed.begin_M[index_RW], columns)
-        causal_RWW = np.broadcast_to(columns <= columns[:, None], mask_RWW.shape)
-        assert (mask_RWW[index_RW > 0] == causal_RWW[index_RW > 0]).all()

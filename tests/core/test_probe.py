@@ -22,32 +22,11 @@ def test_a_perfect_encoder_where_swapping_is_closed():
     np.testing.assert_array_equal(probe.two_way_choice(first, first, second), 1)
 
 
-def test_two_way_choice_counts_ties_as_half():
-    image, right, wrong = np.array([[1.0, 0]] * 4), np.array([[0.5, 0]] * 4), np.zeros((4, 2))
-    wrong[:, 0] = [0.4, 0.6, 0.5, 0.5 + 1e-7]
-    np.testing.assert_array_equal(probe.two_way_choice(image, right, wrong), [1, 0, 0.5, 0.5])
-
-
 def test_pair_distance_and_similarity():
     one, two = np.array([[1.0, 0], [0, 1], [1, 0]]), np.array([[0.0, 1], [0, 1 + 1e-8], [-1, 0]])
     np.testing.assert_allclose(probe.pair_distance(one, two), [math.sqrt(2), 0, 2])
     assert probe.pair_distance(one, two)[1] == 0
     np.testing.assert_allclose(probe.pair_similarity(one, two), [0, 1, -1])
-
-
-def test_bootstrap_covers_the_truth_95_times_of_100():
-    """Means of groups of three equal values: intervals that tore groups would be sqrt(3) too narrow.
-
-    With 40 groups a percentile interval covers about 0.94; 5 standard errors of 400 trials are 0.055.
-    """
-    rng = np.random.default_rng(8)
-    group_N, hits = np.repeat(np.arange(40), 3), 0
-    for _ in range(400):
-        value_N = rng.standard_normal(40)[group_N] + 5
-        interval = probe.bootstrap_ratio(value_N, np.ones(120), group_N, rng)
-        assert interval.value == pytest.approx(value_N.mean())
-        hits += interval.low <= 5 <= interval.high
-    assert abs(hits / 400 - 0.94) < 0.055
 
 
 def test_bootstrap_limits():

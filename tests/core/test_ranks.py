@@ -42,6 +42,38 @@ def test_ranks_are_those_of_a_slow_loop(monkeypatch, tile):
         assert (found.ties_Q > 0).any() and (found.rank_Q == 1).any()
 
 
+def test_equal_embeddings_tie_wherever_they_stand():
+    """A product's last bit may hang on its column; that must not let one of equal targets win."""
+    for num_targets in [5, 13, 37, 53]:
+        rng = np.random.default_rng(2)
+        target_KD = rng.normal(size=(num_targets, 300)).astype(np.float32)
+        target_KD[[1, num_targets // 2, num_targets - 1]] = target_KD[0]
+        for num in (1, 2, 3, 7, 500):
+            query_QD = rng.normal(size=(num, 300)).astype(np.float32) + 9 * target_KD[0]
+            found = rank_items(query_QD, target_KD, np.zeros(num, int), np.arange(num_targets))
+            assert (found.rank_Q == 4).all() and (found.ties_Q == 3).all() and (found.margin_Q == 0).all()
+
+
+def test_the_chance_of_a_hit_is_counted():
+    for num_own, num_targets, k in ((1, 7, 3), (2, 7, 3), (4, 6, 2), (3, 5, 4), (1, 9, 1)):
+        draws = list(combinations(range(num_targets), k))
+        hits = sum(min(draw) < num_own for draw in draws) / len(draws)
+        assert chance_of_hit(num_own, num_targets, k) == pytest.approx(hits, abs=1e-12)
+
+
+def test_weights_of_classes_are_means_of_templates_on_the_sphere():
+    text_CKD = np.array([[[1, 0], [0, 1]], [[0, 1], [0, 1]]], np.float32)
+    half = np.sqrt(0.5)
+    assert mean_directions(text_CKD) == pytest.approx(np.array([[half, half], [0, 1]]))
+    # Each template counts alike, and opposite ones leave no direction.
+    assert (mean_directions(np.array([[[1.0, 0], [-1, 0]]])) == 0).all()
+
+
+def test_equal_inputs_are_equal_to_the_last_bit():
+    row_ND = np.array([[1, 2], [1, 2 + 2e-7], [1, 2], [3, 4]], np.float32)
+    assert number_duplicates(row_ND).tolist() == [0, 1, 0, 2]
+
+
 def clip_benchmark_recall(score_QK, positive_QK, k):
     """LAION's CLIP_benchmark, zeroshot_retrieval.py: a query is right if a positive is among its top k."""
     top_Qk = torch.topk(torch.from_numpy(score_QK), k, dim=1)[1].numpy()
@@ -63,53 +95,3 @@ def test_recalls_are_those_of_clip_benchmark_where_nothing_ties():
         assert 0.05 < image_retrieval < 1
         assert count_hits(by_text.rank_Q, by_text.ties_Q, k)[0].mean() == image_retrieval
         assert count_hits(by_image.rank_Q, by_image.ties_Q, k)[0].mean() == text_retrieval
-
-
-def test_equal_embeddings_tie_wherever_they_stand():
-    """A product's last bit may hang on its column; that must not let one of equal targets win."""
-    for num_targets in [5, 13, 37, 53]:
-        rng = np.random.default_rng(2)
-        target_KD = rng.normal(size=(num_targets, 300)).astype(np.float32)
-        target_KD[[1, num_targets // 2, num_targets - 1]] = target_KD[0]
-        for num in (1, 2, 3, 7, 500):
-            query_QD = rng.normal(size=(num, 300)).astype(np.float32) + 9 * target_KD[0]
-            found = rank_items(query_QD, target_KD, np.zeros(num, int), np.arange(num_targets))
-            assert (found.rank_Q == 4).all() and (found.ties_Q == 3).all() and (found.margin_Q == 0).all()
-
-
-def test_a_model_that_says_the_same_of_all_is_never_right():
-    for value in [1.0, 0.0, np.nan]:
-        same = np.full((6, 3), value, np.float32)
-        found = rank_items(same, same, np.arange(6), np.arange(6))
-        for k in (1, 5):
-            right_Q, tie_Q = count_hits(found.rank_Q, found.ties_Q, k)
-            assert not right_Q.any()
-            assert tie_Q.all() or np.isnan(value)
-
-
-def test_the_chance_of_a_hit_is_counted():
-    for num_own, num_targets, k in ((1, 7, 3), (2, 7, 3), (4, 6, 2), (3, 5, 4), (1, 9, 1)):
-        draws = list(combinations(range(num_targets), k))
-        hits = sum(min(draw) < num_own for draw in draws) / len(draws)
-        assert chance_of_hit(num_own, num_targets, k) == pytest.approx(hits, abs=1e-12)
-
-
-def test_random_scores_hit_as_often_as_chance_says():
-    rng = np.random.default_rng(3)
-    own_T = np.repeat(np.arange(300), 3)
-    found = rank_items(rng.normal(size=(300, 16)), rng.normal(size=(900, 16)), np.arange(300), own_T)
-    share = count_hits(found.rank_Q, found.ties_Q, 90)[0].mean()
-    assert share == pytest.approx(chance_of_hit(3, 900, 90), abs=0.08)
-
-
-def test_weights_of_classes_are_means_of_templates_on_the_sphere():
-    text_CKD = np.array([[[1, 0], [0, 1]], [[0, 1], [0, 1]]], np.float32)
-    half = np.sqrt(0.5)
-    assert mean_directions(text_CKD) == pytest.approx(np.array([[half, half], [0, 1]]))
-    # Each template counts alike, and opposite ones leave no direction.
-    assert (mean_directions(np.array([[[1.0, 0], [-1, 0]]])) == 0).all()
-
-
-def test_equal_inputs_are_equal_to_the_last_bit():
-    row_ND = np.array([[1, 2], [1, 2 + 2e-7], [1, 2], [3, 4]], np.float32)
-    assert number_duplicates(row_ND).tolist() == [0, 1, 0, 2]

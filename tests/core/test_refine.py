@@ -9,7 +9,6 @@ from raycomp.core.refine import (
     compute_edges,
     draw_one,
     fit_tilting,
-    quotas,
     spread_gaps,
     tilt,
 )
@@ -46,12 +45,6 @@ def test_shares_are_a_softmax_with_an_option_of_none():
 def test_large_logits_do_not_overflow():
     share_T = tilt(csr_array(np.array([[1.0], [-1.0]])), np.zeros(2, int), np.zeros(2), 0.0, np.array([1e6]))
     np.testing.assert_array_equal(share_T, [1.0, 0.0])
-
-
-def test_a_balanced_set_is_left_as_it_is():
-    feature = np.array([[1.0], [-1.0]] * 50)
-    weight_F = fit_tilting(csr_array(feature), np.repeat(np.arange(50), 2), np.zeros(100), 3.0)
-    np.testing.assert_allclose(weight_F, 0, atol=1e-9)
 
 
 def test_a_draw_takes_at_most_one_by_its_probability():
@@ -97,21 +90,6 @@ def test_mirrored_cells_hold_equally_many():
                 assert kept_T[mine].sum() == (min(mine.sum(), other.sum()) if bin else mine.sum())
                 if 0 < kept_T[mine].sum() < mine.sum():
                     assert order_T[mine & kept_T].max() < order_T[mine & ~kept_T].min()
-
-
-def test_quotas_of_a_cell_without_a_mirrored_one_are_0():
-    assert quotas({("a", 1): 5, ("a", -1): 3, ("b", 2): 4, ("a", 0): 7}) == {
-        ("a", 1): 3,
-        ("a", -1): 3,
-        ("b", 2): 0,
-        ("a", 0): 7,
-    }
-
-
-def test_sums_of_0_make_a_histogram_symmetric():
-    gap_T = np.array([0.5, -0.5, 2.0, -2.0, 0.0])
-    spread = spread_gaps(gap_T, np.array([1.0]))
-    np.testing.assert_array_equal(spread, [[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]])
 
 
 def test_refined_pairs_hide_the_word_that_told_them():

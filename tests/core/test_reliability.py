@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from raycomp.core import reliability
-from raycomp.core.metrics import pearson
 
 NUM_SAMPLES, PHRASES, NONCES = 6000, 3, 16
 OFFSETS = np.arange(0, NUM_SAMPLES * PHRASES + 1, PHRASES)
@@ -43,15 +42,6 @@ def test_spearman_brown_takes_one_count_to_another():
         reliability.spearman_brown(0.5, 0)
     with pytest.raises(ValueError, match=r"reliability=-0.5.*times=3"):
         reliability.spearman_brown(-0.5, 3)
-
-
-def test_limits():
-    same = np.repeat(simulate(1, 1, nonces=1), 4, axis=1)
-    assert correlate_halves(same, OFFSETS, 2, np.random.default_rng(0)) == pytest.approx(1)
-    noise = simulate(0, 1)
-    assert abs(correlate_halves(noise, OFFSETS, 2, np.random.default_rng(0))) < 0.02
-    constant = np.zeros((len(same), 4))
-    assert np.isnan(correlate_halves(constant, OFFSETS, 1, np.random.default_rng(0)))
 
 
 def test_halves_are_plain_means_of_disjoint_columns():
@@ -140,22 +130,6 @@ def test_kept_in_common_by_hand():
     assert np.isnan(reliability.kept_in_common(half_BS2, 0.1))
 
 
-def test_variance_of_phrases_and_of_nonces():
-    between, within = reliability.split_variance(simulate(2, 3))
-    assert (between, within) == pytest.approx((2, 3), rel=0.03)
-    gaps = simulate(2, 3)
-    gaps[::2, 3:] = np.nan
-    assert reliability.split_variance(gaps) == pytest.approx((2, 3), rel=0.05)
-    assert reliability.split_variance(simulate(0, 1))[0] < 0.1
-
-
-def test_one_split_is_pearson_of_its_halves():
-    drop_PT = simulate(1, 3)
-    half_BS2 = reliability.draw_halves(drop_PT, OFFSETS, 4, np.random.default_rng(9), num_splits=1)
-    got = correlate_halves(drop_PT, OFFSETS, 4, np.random.default_rng(9), num_splits=1)
-    assert got == pytest.approx(pearson(half_BS2[:, 0, 0], half_BS2[:, 0, 1]))
-
-
 def test_what_few_samples_of_noise_correlate_by_stops_nothing():
     """Of five samples many a resample lies below -1/3, where four nonces have no Spearman-Brown."""
     drop_PT = simulate(0, 1)[: 5 * PHRASES]
@@ -163,3 +137,12 @@ def test_what_few_samples_of_noise_correlate_by_stops_nothing():
         drop_PT, OFFSETS[:6], (1, 4), 0.5, np.arange(5), np.random.default_rng(0), 200
     )
     assert [np.isnan(each.predicted[1]) for each in found] == [False, True]
+
+
+def test_variance_of_phrases_and_of_nonces():
+    between, within = reliability.split_variance(simulate(2, 3))
+    assert (between, within) == pytest.approx((2, 3), rel=0.03)
+    gaps = simulate(2, 3)
+    gaps[::2, 3:] = np.nan
+    assert reliability.split_variance(gaps) == pytest.approx((2, 3), rel=0.05)
+    assert reliability.split_variance(simulate(0, 1))[0] < 0.1

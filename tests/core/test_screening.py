@@ -27,14 +27,3 @@ def test_what_is_not_finite_has_no_rank():
     rank = find_ranks(bad, torch.ones(2, 2), torch.eye(2))
     assert np.isfinite(rank[0]) and np.isnan(rank[1])
     assert not is_suspect(rank, np.ones(2), 4.0)[1]
-
-
-def test_flags_follow_the_rate():
-    """Where cosines order photos by truth, ``times`` = 1 flags as many as captions mention."""
-    rate, num = 0.2, 1000
-    fit = np.linspace(1, -1, num)
-    photos = torch.tensor(np.stack([fit, np.sqrt(1 - fit**2)], 1))
-    phrase = torch.tensor([[1.0, 0.0]]).double().expand(num, 2)
-    flagged = is_suspect(find_ranks(photos, phrase, photos), np.full(num, rate), 1.0)
-    assert flagged[: int(rate * num)].all() and not flagged[int(rate * num) :].any()
-    assert not is_suspect(find_ranks(photos, phrase, photos), np.zeros(num), 5.0).any()

@@ -46,14 +46,6 @@ def test_a_rare_word_in_subsets_of_one_size_is_mcnemars():
     assert found.p[0] == pytest.approx(2 * stats.norm.sf(18 / math.sqrt(42)), rel=1e-3)
 
 
-def test_a_part_of_the_first_compares_lost_rows_with_kept_ones():
-    """Where half is dropped, z is that of two proportions with a pooled variance."""
-    found = measure_shifts(np.array([[300], [200], [0]]), np.array([1000, 1000, 0]))
-    z = (0.3 - 0.2) / math.sqrt(0.25 * 0.75 * 2 / 1000)
-    assert -stats.norm.ppf(found.p[0] / 2) == pytest.approx(z, rel=0.06)
-    assert found.difference[0] == pytest.approx(0.05)
-
-
 def test_no_changed_row_is_no_change():
     found = measure_shifts(np.array([[5, 0], [0, 0], [0, 0]]), np.array([9, 0, 0]))
     assert (found.p == 1).all() and (found.difference == 0).all()
@@ -61,6 +53,7 @@ def test_no_changed_row_is_no_change():
     assert np.isnan(empty.difference).all() and (empty.p == 1).all()
 
 
+@pytest.mark.slow
 def test_random_subsets_give_about_alpha_before_the_correction_and_none_after():
     """Words of all frequencies; about 5 % have p < 0.05, and Holm's correction leaves none."""
     for shares in [(0.5, 0.5), (0.6, 0.3)]:
@@ -74,19 +67,3 @@ def test_random_subsets_give_about_alpha_before_the_correction_and_none_after():
             left += any(one < 0.05 for one in holm(p.tolist()))
         assert 0.035 < below / tested < 0.06
         assert left <= 3
-
-
-def test_rows_kept_in_both_do_not_make_a_changed_word_significant():
-    """Changed rows have other words than the rest; gained and lost ones have the same."""
-    rng = np.random.default_rng(5)
-    p = []
-    for _ in range(400):
-        lost, gained = rng.binomial(200, 0.3, 2)
-        p.append(measure_shifts(np.array([[0], [lost], [gained]]), np.array([20_000, 200, 200])).p[0])
-    assert np.mean(np.array(p) < 0.05) < 0.07
-
-
-def test_planted_few_rows_give_no_smaller_p_than_an_exact_test():
-    """A word of which none of ten is left: not below Fisher's p by more than rounding."""
-    found = measure_shifts(np.array([[0], [10], [0]]), np.array([500, 500, 0]))
-    assert found.p[0] >= stats.fisher_exact([[10, 490], [0, 500]]).pvalue * 0.5

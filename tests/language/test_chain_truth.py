@@ -12,25 +12,18 @@ import pytest
 from test_edits import holds
 
 from raycomp.language.changes import Case, State
-from raycomp.language.concepts import Edit, Parsed, parse_concepts
+from raycomp.language.concepts import Edit, Parsed
 from raycomp.language.judge import judge_edit
 from raycomp.language.prompts import _steps
-from raycomp.models.parser import load_lexicon, load_parser
+from raycomp.models.parser import load_lexicon
 from raycomp.words import OPERATIONS, REPLACE, SWAP
 from tests.drawn import SIZES, TEMPLATES, Scene, describe, draw_scene
+from tests.language.reading import parse
 
-NUM_SCENES = 48
+NUM_SCENES = 12
 MANY = 100
 PAIRS = ((0, 1), (1, -1), (0, -1))
 ALIKE = ("shape", "colour", "both")
-
-
-def parse(*texts: str) -> list[Parsed]:
-    parser, lexicon = load_parser(), load_lexicon()
-    return [
-        parse_concepts(text, tokens, lexicon, parser.labels)
-        for text, tokens in zip(texts, parser.tokens(texts), strict=True)
-    ]
 
 
 def every_pair(parsed: Parsed, ops: tuple[str, str]) -> list[tuple[Edit, Edit]]:
@@ -77,21 +70,6 @@ def test_no_chain_says_again_what_the_scene_shows(world):
         assert len(chains) > 4 * NUM_SCENES
 
 
-def test_rules_do_not_turn_a_relation_whose_sides_they_exchange():
-    for caption, again in [
-        ("a red star above an orange star", "an orange star below a red star"),
-        ("a black dog in front of a brown dog", "a brown dog behind a black dog"),
-        ("a red cup above a red box", "a red box below a red cup"),
-        (
-            "a blue star to the left of a red moon, which is above an orange moon",
-            "a blue star to the left of an orange moon, which is below a red moon",
-        ),
-    ]:
-        for ops in ((SWAP, REPLACE), (REPLACE, SWAP)):
-            chains = every_pair(parse(caption)[0], ops)
-            assert again not in {second.text for _, second in chains}
-
-
 def test_the_judge_reads_a_turned_relation_with_exchanged_sides():
     """Whoever proposes it: either call is a negative of its input, the two together none of the caption."""
     for caption, swapped, turned in [
@@ -99,16 +77,6 @@ def test_the_judge_reads_a_turned_relation_with_exchanged_sides():
             "a black dog in front of a brown dog",
             "a brown dog in front of a black dog",
             "a brown dog behind a black dog",
-        ),
-        (
-            "a picture of a red star above an orange star",
-            "a picture of an orange star above a red star",
-            "a picture of an orange star below a red star",
-        ),
-        (
-            "a red star above an orange star, which is to the left of a blue moon",
-            "an orange star above a red star, which is to the left of a blue moon",
-            "an orange star below a red star, which is to the left of a blue moon",
         ),
         (
             "a blue star to the left of a red moon, which is above an orange moon",

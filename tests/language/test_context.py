@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 
 from raycomp.language.changes import Case, Wording, race
-from raycomp.language.concepts import Parsed, parse_concepts
 from raycomp.language.judge import judge_edit
 from raycomp.language.overlap import (
     CONCEPT,
@@ -23,14 +22,9 @@ from raycomp.language.overlap import (
     no_context,
 )
 from raycomp.language.prompts import MOST_LONGER, list_removals, propose
-from raycomp.models.parser import load_lexicon, load_parser
+from raycomp.models.parser import load_lexicon
 from raycomp.words import ADD, OBJECT, REPLACE, SWAP
-
-
-def parse(*texts: str) -> list[Parsed]:
-    parser, lexicon = load_parser(), load_lexicon()
-    every = zip(texts, parser.tokens(texts), strict=True)
-    return [parse_concepts(text, tokens, lexicon, parser.labels) for text, tokens in every]
+from tests.language.reading import parse
 
 
 def test_a_corpus_of_known_counts():
@@ -48,13 +42,6 @@ def test_a_corpus_of_known_counts():
     assert found[NEAR]["<", "a"] == 3 and found[NEAR]["a", "red"] == 2 and found[NEAR]["dog", ">"] == 2
 
 
-def test_counts_of_parts_add_up():
-    captions = parse("A red car near a dog", "A red car", "An old dog", "Two men on a bench")
-    whole, parts = count_context(captions), count_context(captions[:1])
-    parts.add(count_context(captions[1:]))
-    assert parts.tables == whole.tables
-
-
 def test_a_lift_is_the_ratio_of_shares():
     tables = no_context().tables | {DESCRIBED: Counter({("car", "red"): 6, ("dog", "brown"): 3})}
     context = Context(tables)
@@ -68,19 +55,6 @@ def test_the_commonest_pairs_are_kept_ties_by_name():
     tables = no_context().tables | {NEAR: Counter({("b", "a"): 2, ("a", "b"): 2, ("c", "c"): 3})}
     kept = keep_commonest(Context(tables), 2).tables
     assert kept[NEAR] == {("c", "c"): 3, ("a", "b"): 2} and set(kept) == set(TABLES)
-
-
-def test_words_are_drawn_as_often_as_the_corpus_uses_them():
-    """Cars are red, blue and white, 6 to 3 to 1; the first draw has these shares of the two that are left."""
-    colours = ["red"] * 60 + ["blue"] * 30 + ["white"] * 10
-    captions = parse(*(f"A {colour} car on a road" for colour in colours))
-    context, lexicon = count_context(captions), load_lexicon()
-    drawn: Counter[str] = Counter()
-    for seed in range(600):
-        edits = propose(captions[0], REPLACE, lexicon, seed, "0", 12, context=context)
-        drawn[next(edit.concepts[1] for edit in edits if edit.kind == "attribute")] += 1
-    assert 0.6 < drawn["blue"] / (drawn["blue"] + drawn["white"]) < 0.95
-    assert drawn["blue"] + drawn["white"] > 500
 
 
 def test_the_first_of_a_race_has_the_share_of_its_weight():

@@ -36,7 +36,7 @@ from tests.drawn import (
     stands,
 )
 
-NUM_SCENES = 520
+NUM_SCENES = 130
 AT_MOST = 9
 FRAME = re.compile(r"(?:a picture of |the drawing shows |there is |a scene with )?(.+)")
 LINKS = (*RELATIONS, "next to", "in front of", "behind", "far from", "and", "with")
@@ -179,39 +179,25 @@ def test_the_interpreter_agrees_with_the_world(world):
         assert holds(parsed.text, other) is is_true(said, other)
 
 
-@pytest.mark.parametrize("op", OPERATIONS)
-def test_edits_agree_with_the_renderer(op, world, capsys):
-    counts: Counter = Counter()
-    num_shown = 0
-    for i, (scene, parsed) in enumerate(world):
-        for edit in propose(parsed, op, load_lexicon(), 0, str(i), AT_MOST):
-            truth, types = holds(edit.text, scene), classify(read(parsed.text), read(edit.text))
-            agrees = truth is False and (edit.op, edit.kind) in types
-            counts[edit.kind, agrees] += 1
-            num_shown += can_show(edit.text)
-            if not agrees:
-                print(op, edit.kind, truth, types, "\n  ", parsed.text, "\n  ", edit.text)
-    kinds = {kind: (counts[kind, True], counts[kind, False]) for kind in (OBJECT, ATTRIBUTE, RELATION)}
-    share = sum(good for good, _ in kinds.values()) / sum(counts.values())
-    with capsys.disabled():
-        print(f"\n{op}: {share:.2%} of {sum(counts.values())} agree; (agree, not) by kind: {kinds}")
-        print(f"in words that a scene can show: {num_shown}; the others are false by construction")
-    assert share >= 0.99 and all(good > NUM_SCENES / 2 for good, _ in kinds.values())
+def test_edits_agree_with_the_renderer(world):
+    for op in OPERATIONS:
+        counts: Counter = Counter()
+        for i, (scene, parsed) in enumerate(world):
+            for edit in propose(parsed, op, load_lexicon(), 0, str(i), AT_MOST):
+                types = classify(read(parsed.text), read(edit.text))
+                counts[edit.kind, holds(edit.text, scene) is False and (edit.op, edit.kind) in types] += 1
+        good = [counts[kind, True] for kind in (OBJECT, ATTRIBUTE, RELATION)]
+        assert sum(good) >= 0.99 * sum(counts.values()) and min(good) > NUM_SCENES / 2, (op, counts)
 
 
-def test_every_call_of_a_chain_agrees_with_the_renderer(world, capsys):
-    counts: Counter = Counter()
-    for i, (scene, parsed) in enumerate(world[::2]):
+def test_every_call_of_a_chain_agrees_with_the_renderer(world):
+    num = 0
+    for i, (scene, parsed) in enumerate(world[::3]):
         for ops in itertools.product(OPERATIONS, repeat=2):
             for chain in apply_calls(parsed, ops, load_lexicon(), 0, str(i), 1):
                 texts = [parsed.text, *(edit.text for edit in chain)]
                 for (before, after), edit in zip(itertools.pairwise(texts), chain, strict=True):
-                    types = classify(read(before), read(after))
-                    agrees = holds(after, scene) is False and (edit.op, edit.kind) in types
-                    counts[agrees] += 1
-                    if not agrees:
-                        print(ops, edit.kind, holds(after, scene), types, *texts, sep="\n  ")
-    share = counts[True] / sum(counts.values())
-    with capsys.disabled():
-        print(f"\nchains of two calls: {share:.2%} of {sum(counts.values())} agree")
-    assert not counts[False] and counts[True] > 3 * NUM_SCENES
+                    assert (edit.op, edit.kind) in classify(read(before), read(after)), texts
+                    assert holds(after, scene) is False, texts
+                    num += 1
+    assert num > 3 * NUM_SCENES

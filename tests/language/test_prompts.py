@@ -17,7 +17,7 @@ from raycomp.language.prompts import (
     read_reply,
     request_key,
 )
-from raycomp.words import ADD, OPERATIONS, REPLACE, SWAP
+from raycomp.words import ADD, OPERATIONS, REPLACE
 
 HOSTILE = [
     'A sign says "stop" {and} {task} 100 %s',
@@ -45,11 +45,6 @@ def test_a_caption_stays_between_its_marks():
             assert json.loads(parts[2]) == [caption, "dog"]
 
 
-def test_half_surrogates_can_be_sent():
-    last = make_messages(SWAP, "a \ud800 dog", ["\udfff"])[-1]["content"]
-    assert json.loads(last.encode().decode().split("</caption>")[0].removeprefix("<caption>")) == "a ? dog"
-
-
 def test_every_operator_has_its_own_prompt_with_good_examples():
     for op in OPERATIONS:
         system, *turns = make_messages(op, "a dog", [])
@@ -62,13 +57,9 @@ def test_every_operator_has_its_own_prompt_with_good_examples():
 
 def test_a_good_reply_is_read():
     assert read_reply(f" {json.dumps(GOOD)}\n", CAPTION_FORM) == ("A cat on a mat",)
+    assert read_reply(" \n", CAPTION_FORM) == read_reply(None, CAPTION_FORM) == NO_REPLY
     assert read_reply('{"new": "tennis ball"}', WORD_FORM) == ("tennis ball",)
     assert read_reply('{"second": "cat", "first": "dog"}', PAIR_FORM) == ("dog", "cat")
-
-
-def test_nothing_is_no_reply():
-    for text in [None, "", " \n\t"]:
-        assert read_reply(text, CAPTION_FORM) == NO_REPLY
 
 
 def test_other_text_is_invalid_json():

