@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import jvp, vjp
 
-from raycomp.config.options import UserError, check, check_choice
+from raycomp.config.options import UserError
 
 CAYLEY, LINEAR, IDENTITY = "cayley", "linear", "identity"
 MIXES = (CAYLEY, LINEAR, IDENTITY)
@@ -69,10 +69,6 @@ class Composer(nn.Module):
         is_shaped: bool = True,
     ):
         super().__init__()
-        check_choice("mix", mix, MIXES)
-        check_choice("pool", pool, POOLS)
-        check(dim >= 1, "dim", dim, "at least 1")
-        check(hidden >= 1, "hidden", hidden, "at least 1")
         self.dim, self.mix, self.pool, self.is_shaped = dim, mix, pool, is_shaped
         if mix != IDENTITY:
             self.theta_DD = nn.Parameter(torch.eye(dim) if mix == LINEAR else torch.zeros(dim, dim))
@@ -95,9 +91,8 @@ class Composer(nn.Module):
         if not has_B.all():
             raise ValueError(f"primitives of sample {int((~has_B).nonzero()[0])}: must be at least 1, are 0")
         shaped_ND = self.shape(primitive_BPD[valid_BP])
-        return self.combine(
-            shaped_ND.new_zeros(primitive_BPD.shape).index_put((valid_BP,), shaped_ND), valid_BP
-        )
+        empty_BPD = shaped_ND.new_zeros(primitive_BPD.shape)
+        return self.combine(empty_BPD.index_put((valid_BP,), shaped_ND), valid_BP)
 
     def combine(self, shaped_BPD: Tensor, valid_BP: Tensor) -> Composed:
         """Compose samples whose primitives are already shaped; padding must be 0."""
@@ -252,7 +247,6 @@ def compo_realign(
     training. ``text_BD`` are frozen captions, or in the reading ``adapted`` the result of ``Composer.adapt``
     on them. ``past`` is used as ``reading`` specifies.
     """
-    check_choice("reading", reading, READINGS)
     past = past if past is not None and len(past.text_KD) else None
     own_B = torch.arange(len(image_BD), device=image_BD.device)
     views = [(text_BD, own_B)] + ([] if composed_BD is None else [(composed_BD, own_B)])
@@ -284,7 +278,6 @@ def contrast_views(
     summed. Composition to image: by ``c2v``, over images. ``negatives``: further negative texts of all
     images, and their compositions.
     """
-    check_choice("c2v", c2v, QUERIES)
     own_B = torch.arange(len(image_BD), device=image_BD.device)
     is_own_BM = own_B[:, None] == views.owner_M
     logit_BM = scale * image_BD @ views.view_MD.T
@@ -306,11 +299,8 @@ def contrast_views(
 
 
 SPECTRAL, FIXED, OFF = "spectral", "fixed", "off"
-MODES = (SPECTRAL, FIXED, OFF)
 MAX, MEAN_SIGMA = "max", "mean"
-REDUCTIONS = (MAX, MEAN_SIGMA)
 UPDATE, GRADIENT = "update", "gradient"
-APPLIES = (UPDATE, GRADIENT)
 """alpha scales the optimiser's step, or its gradient (the paper). Adam cancels a constant scale of the
 gradient."""
 
@@ -343,7 +333,6 @@ def power_sigma(
     row, J^T J has rank 1, and one iteration is exact except for rounding. Without an iteration |J v| of a
     random v of length 1 is about sigma |N(0, 1)| / sqrt(m d), far too low.
     """
-    check(num_steps >= 1, "num_steps", num_steps, "at least 1")
     shape, dtype = primitive_BPD.shape, primitive_BPD.dtype
     v_BPD = torch.randn(shape, generator=generator, dtype=dtype).to(primitive_BPD.device)
     pull_back = vjp(similarity, primitive_BPD)[1]
@@ -374,12 +363,6 @@ class TrustRegion:
         reduce: str = MAX,
         alpha: float = 1.0,
     ):
-        check_choice("trust.mode", mode, MODES)
-        check_choice("trust.reduce", reduce, REDUCTIONS)
-        check(gamma is None or 0 < gamma < float("inf"), "trust.gamma", gamma, "above 0, and finite")
-        check(0 <= quantile <= 1, "trust.quantile", quantile, "between 0 and 1")
-        check(num_first >= 1, "trust.num_first", num_first, "at least 1")
-        check(0 < alpha <= 1, "trust.alpha", alpha, "above 0, and at most 1")
         self.mode, self.reduce, self.alpha = mode, reduce, alpha
         self.gamma, self.quantile, self.num_first = gamma, quantile, num_first
         self.first: list[float] = []
@@ -388,24 +371,22 @@ class TrustRegion:
 
     def take_alpha(self, sigma_B: Tensor) -> float:
         """Return alpha of this step, above 0 to 1, and count it. Raises ValueError on a sigma that is NaN."""
-        alpha = self._compute_alpha(sigma_B)
+        alpha = self.alpha if self.mode == FIXED else 1.0
+        if self.mode == SPECTRAL:
+            sigma = float(sigma_B.max() if self.reduce == MAX else sigma_B.mean())
+            if not sigma >= 0:
+                raise UserError(f"sigma={sigma}: must be at least 0; head.learning_rate may be too high")
+            if self.gamma is not None:
+                alpha = min(1.0, self.gamma / sigma) if sigma else 1.0
+            else:
+                self.first.append(sigma)
+                if len(self.first) == self.num_first:
+                    gamma = float(np.quantile(self.first, self.quantile))
+                    self.gamma = max(gamma, np.finfo(np.float64).tiny)
         self.num_steps += 1
         self.num_short += alpha < 1
         self.sum_alpha += alpha
         return alpha
-
-    def _compute_alpha(self, sigma_B: Tensor) -> float:
-        if self.mode != SPECTRAL:
-            return self.alpha if self.mode == FIXED else 1.0
-        sigma = float(sigma_B.max() if self.reduce == MAX else sigma_B.mean())
-        if not sigma >= 0:
-            raise UserError(f"sigma={sigma}: must be at least 0; head.learning_rate may be too high")
-        if self.gamma is None:
-            self.first.append(sigma)
-            if len(self.first) == self.num_first:
-                self.gamma = max(float(np.quantile(self.first, self.quantile)), np.finfo(np.float64).tiny)
-            return 1.0
-        return min(1.0, self.gamma / sigma) if sigma else 1.0
 
     @property
     def mean_alpha(self) -> float:
@@ -429,7 +410,6 @@ def take_step(optimizer: torch.optim.Optimizer, alpha: float, apply: str = GRADI
     Both are equal for SGD without momentum or weight decay; with a constant alpha Adam takes the full step.
     Weight decay is part of an update, momentum is not.
     """
-    check_choice("trust.apply", apply, APPLIES)
     parameters = list_parameters(optimizer)
     if apply == GRADIENT:
         for parameter in parameters:

@@ -356,25 +356,20 @@ def judge_choices(positives: Scores, negatives: Scores, half_ties: bool = False)
         counts = zip(num_true_N + num_false_N, num_true_N, strict=True)
         chance_N = np.array([1 / math.comb(num_texts, num_true) for num_texts, num_true in counts])
         found[words.AUGMENTED_ACCURACY] = _compare(least_N, false_N, chance_N, half_ties)
-        found[words.BRITTLENESS] = _find_between(positives, negatives)
+        # Brittle: a negative lies between two positives; none does if these are adjacent in the joint order.
+        rows = []
+        for true, false in zip(positives, negatives, strict=True):
+            low, high = min(true), max(true)
+            is_between = any(low < score < high for score in false)
+            chance = 1 - (1 + len(false)) / math.comb(len(true) + len(false), len(true))
+            rows.append((float(is_between), not is_between and bool({low, high} & {*false}), chance))
+        found[words.BRITTLENESS] = Verdict(*map(np.array, zip(*rows, strict=True)))
     return found
 
 
 def _compare(true_N: np.ndarray, false_N: np.ndarray, chance_N: np.ndarray, half_ties: bool) -> Verdict:
     tie_N = true_N == false_N
     return Verdict((true_N > false_N) + tie_N * (0.5 * half_ties), tie_N, chance_N)
-
-
-def _find_between(positives: Scores, negatives: Scores) -> Verdict:
-    right, tie, chance = [], [], []
-    for true, false in zip(positives, negatives, strict=True):
-        low, high = min(true), max(true)
-        is_between = any(low < score < high for score in false)
-        right.append(float(is_between))
-        tie.append(not is_between and bool({low, high} & {*false}))
-        # No negative is between them if all positives are adjacent in the joint order.
-        chance.append(1 - (1 + len(false)) / math.comb(len(true) + len(false), len(true)))
-    return Verdict(np.array(right), np.array(tie), np.array(chance))
 
 
 def judge_texts(text_scores: Scores, num_positives: int) -> Verdict:

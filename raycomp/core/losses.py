@@ -113,12 +113,24 @@ def ceclip_parts(
     own_N = scale * (image_ND * text_ND).sum(-1)
     negative_NK = scale * torch.einsum("nd,nkd->nk", image_ND, negative_NKD.where(valid_NK[..., None], 0))
     excess_NK = F.relu(margin_S[kind_NK] + negative_NK - own_N[:, None])
+    negative_VD = negative_NKD[valid_NK]
+
+    def miss(text_TD: Tensor, own_T: Tensor) -> Tensor:
+        """The loss of each caption's own image against every negative text."""
+        logit_TM = torch.cat([own_T[:, None], scale * text_TD @ negative_VD.T], 1)
+        return (logit_TM.logsumexp(1) - own_T).sum()
+
+    with torch.no_grad():
+        kind_V, zero_S = kind_NK[valid_NK], torch.zeros_like(margin_S)
+        sum_S = zero_S.index_add(0, kind_V, negative_NK[valid_NK].to(margin_S.dtype))
+        count_S = kind_V.bincount(minlength=len(margin_S))
+        gap_S = (own_N.mean() - sum_S / count_S.clamp_min(1)).clamp(0, most)
     return CeClip(
         negclip=negclip_loss(image_ND, text_ND, negative_NKD, valid_NK, scale, own),
-        imc=_contrast(text_ND, own_N, negative_NKD[valid_NK], scale, own),
+        imc=_sum_tiles(miss, len(negative_VD) + 1, text_ND[own], own_N[own]) / len(text_ND),
         # The mean is over all slots, also empty ones, as in the authors' code.
         cmr=excess_NK.where(valid_NK, 0)[own].sum() / max(1, valid_NK.numel()),
-        margin_S=_next_margin(own_N, negative_NK[valid_NK], kind_NK[valid_NK], margin_S, most),
+        margin_S=torch.where(count_S > 0, gap_S, margin_S),
     )
 
 
@@ -149,26 +161,6 @@ def _pick(query_ND: Tensor, key_MD: Tensor, scale: Tensor | float, own: slice) -
 
     own_N = torch.arange(len(query_ND), device=query_ND.device)
     return _sum_tiles(miss, len(key_MD), query_ND[own], own_N[own]) / len(query_ND)
-
-
-def _contrast(
-    text_ND: Tensor, own_N: Tensor, negative_VD: Tensor, scale: Tensor | float, own: slice
-) -> Tensor:
-    """Return the contrastive loss of each caption's own image against every negative text."""
-
-    def miss(text_TD: Tensor, own_T: Tensor) -> Tensor:
-        logit_TM = torch.cat([own_T[:, None], scale * text_TD @ negative_VD.T], 1)
-        return (logit_TM.logsumexp(1) - own_T).sum()
-
-    return _sum_tiles(miss, len(negative_VD) + 1, text_ND[own], own_N[own]) / len(text_ND)
-
-
-@torch.no_grad()
-def _next_margin(own_N: Tensor, negative_V: Tensor, kind_V: Tensor, margin_S: Tensor, most: float) -> Tensor:
-    sum_S = torch.zeros_like(margin_S).index_add(0, kind_V, negative_V.to(margin_S.dtype))
-    count_S = kind_V.bincount(minlength=len(margin_S))
-    gap_S = (own_N.mean() - sum_S / count_S.clamp_min(1)).clamp(0, most)
-    return torch.where(count_S > 0, gap_S, margin_S)
 
 
 def _sum_tiles(miss: Callable[..., Tensor], num_keys: int, *rows: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ pairs of rows, P pairs of image and text.
 
 import hashlib
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,7 +82,6 @@ THUMBNAIL = 16
 LEAST_LIKENESS = 0.95
 """Smallest correlation of two thumbnails of one picture."""
 MOST_MATCH_BITS = 11
-_CUTS = (0.05, 0.1, 0.15)
 
 
 def list_boxes() -> dict[str, tuple[float, float, float, float]]:
@@ -91,7 +90,7 @@ def list_boxes() -> dict[str, tuple[float, float, float, float]]:
     The whole, and with 5, 10 and 15 % of the width and height cut off: on all sides, on one, at a corner.
     """
     boxes = {"whole": (0.0, 0.0, 1.0, 1.0)}
-    for cut in _CUTS:
+    for cut in (0.05, 0.1, 0.15):
         for x, left in enumerate((0.0, cut / 2, cut)):
             for y, top in enumerate((0.0, cut / 2, cut)):
                 boxes[f"cut {cut:.0%} {x}{y}"] = (left, top, left + 1 - cut, top + 1 - cut)
@@ -270,10 +269,17 @@ def find_nearest(embedding_ND: np.ndarray, most: int, seed: int) -> tuple[np.nda
     most = max(0, min(most, num - 1))
     if not most:
         return np.zeros((num, 0), np.int32), np.zeros((num, 0), np.float32)
-    search = _search_exactly if num <= EXACT_ROWS else _open_lists(embedding_ND, seed)
+    index = None if num <= EXACT_ROWS else _open_lists(embedding_ND, seed)
+    whole_ND = embedding_ND.astype(np.float32, copy=False) if index is None else embedding_ND
     found = []
     for start in range(0, num, _ROWS):
-        row_RK, cosine_RK = search(embedding_ND, slice(start, start + _ROWS), most + 1)
+        rows_RD = whole_ND[start : start + _ROWS]
+        if index is None:
+            cosine_RN = rows_RD @ whole_ND.T
+            row_RK = np.argsort(-cosine_RN, axis=1, kind="stable")[:, : most + 1]
+            cosine_RK = np.take_along_axis(cosine_RN, row_RK, axis=1)
+        else:
+            cosine_RK, row_RK = index.search(rows_RD.astype(np.float32), most + 1)
         # A row's own number goes to the end of its list.
         is_self_RK = row_RK == start + np.arange(len(row_RK))[:, None]
         order_RK = np.argsort(is_self_RK, axis=1, kind="stable")
@@ -282,15 +288,8 @@ def find_nearest(embedding_ND: np.ndarray, most: int, seed: int) -> tuple[np.nda
     return row_NK.astype(np.int32), cosine_NK.astype(np.float32)
 
 
-def _search_exactly(embedding_ND: np.ndarray, rows: slice, most: int) -> tuple[np.ndarray, np.ndarray]:
-    whole_ND = embedding_ND.astype(np.float32, copy=False)
-    cosine_RN = whole_ND[rows] @ whole_ND.T
-    row_RK = np.argsort(-cosine_RN, axis=1, kind="stable")[:, :most]
-    return row_RK, np.take_along_axis(cosine_RN, row_RK, axis=1)
-
-
-def _open_lists(embedding_ND: np.ndarray, seed: int) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
-    """Return the search in an inverted file of all rows."""
+def _open_lists(embedding_ND: np.ndarray, seed: int) -> Any:
+    """Return faiss's inverted file of all rows."""
     import faiss
 
     num, dim = embedding_ND.shape
@@ -304,12 +303,7 @@ def _open_lists(embedding_ND: np.ndarray, seed: int) -> Callable[..., tuple[np.n
     for start in range(0, num, _VALUES // dim):
         index.add(embedding_ND[start : start + _VALUES // dim].astype(np.float32))
     index.nprobe = _PROBES
-
-    def search(embedding_ND: np.ndarray, rows: slice, most: int) -> tuple[np.ndarray, np.ndarray]:
-        cosine_RK, row_RK = index.search(embedding_ND[rows].astype(np.float32), most)
-        return row_RK, cosine_RK
-
-    return search
+    return index
 
 
 NO_KEY = b""
@@ -361,16 +355,7 @@ def normalise_text(text: str) -> str:
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     words = " ".join(folded.encode("utf-8", "replace").decode().split())
-    start, end = 0, len(words)
-    while start < end and _is_edge(words[start]):
-        start += 1
-    while start < end and _is_edge(words[end - 1]):
-        end -= 1
-    return words[start:end]
-
-
-def _is_edge(letter: str) -> bool:
-    return letter == " " or unicodedata.category(letter).startswith("P")
+    return words.strip("".join(one for one in {*words} if one == " " or unicodedata.category(one)[0] == "P"))
 
 
 def merge_keys(parts: Iterable[np.ndarray]) -> np.ndarray:
@@ -392,12 +377,8 @@ def find_shared(known_K: np.ndarray, key_N: np.ndarray) -> np.ndarray:
 def count_shared(known: Known, image_N: np.ndarray, text_T: np.ndarray) -> Shared:
     """Return the known part of a test: its samples' images (N,), and its texts (T,), which may repeat."""
     own_T = merge_keys([text_T])
-    return Shared(
-        num_images=int((image_N != NO_KEY).sum()),
-        images=int(find_shared(known.image_K, image_N).sum()),
-        num_texts=len(own_T),
-        texts=int(find_shared(known.text_K, own_T).sum()),
-    )
+    images, texts = find_shared(known.image_K, image_N), find_shared(known.text_K, own_T)
+    return Shared(int((image_N != NO_KEY).sum()), int(images.sum()), len(own_T), int(texts.sum()))
 
 
 def join_keys(image_P: np.ndarray, text_P: np.ndarray) -> np.ndarray:

@@ -97,26 +97,15 @@ def pack(segments: Segments, num_positions: int, widths: tuple[int, ...] = ()) -
     every part and the start token.
     """
     size_P = segments.size_P
-    if not widths:
-        yield from _pack_all(segments, size_P, np.arange(len(size_P)), num_positions)
     class_P = np.searchsorted(widths, size_P + 1)
-    for number, width in enumerate(widths):
-        shape = max(1, 2 * num_positions // width), width
-        yield from _pack_all(segments, size_P, np.flatnonzero(class_P == number), num_positions, shape)
-
-
-def _pack_all(
-    segments: Segments,
-    size_P: np.ndarray,
-    chosen_P: np.ndarray,
-    num_positions: int,
-    shape: tuple[int, int] | None = None,
-) -> Iterator[PackedPass]:
-    """Yield the passes of the chosen parts; ``shape``: rows and width of every pass, None = as needed."""
-    bin_P = np.full(len(size_P), -1)
-    bin_P[chosen_P] = _first_fit(size_P[chosen_P], num_positions - 1, shape[0] if shape else len(size_P))
-    for number in range(bin_P.max(initial=-1) + 1):
-        yield _pack(segments, np.flatnonzero(bin_P[segments.part_S] == number), num_positions, shape)
+    for number, width in enumerate(widths or [0]):
+        # Rows and width of every pass; none = as needed.
+        shape = (max(1, 2 * num_positions // width), width) if width else None
+        chosen_P = np.flatnonzero(class_P == number)
+        bin_P = np.full(len(size_P), -1)
+        bin_P[chosen_P] = _first_fit(size_P[chosen_P], num_positions - 1, shape[0] if shape else len(size_P))
+        for bin in range(bin_P.max(initial=-1) + 1):
+            yield _pack(segments, np.flatnonzero(bin_P[segments.part_S] == bin), num_positions, shape)
 
 
 def _first_fit(size_P: np.ndarray, capacity: int, most: int) -> np.ndarray:
@@ -142,9 +131,7 @@ def _first_fit(size_P: np.ndarray, capacity: int, most: int) -> np.ndarray:
 def _pack(
     segments: Segments, chosen_S: np.ndarray, num_positions: int, shape: tuple[int, int] | None
 ) -> PackedPass:
-    size_S, first_S, part_S = (
-        values[chosen_S] for values in (segments.size_S, segments.first_S, segments.part_S)
-    )
+    size_S, first_S, part_S = segments.size_S[chosen_S], segments.first_S[chosen_S], segments.part_S[chosen_S]
     end_S = np.cumsum(size_S) + 1  # position 0 is the start token
     start_S, used = end_S - size_S, int(end_S[-1])
     text_M, place_M, source_M = np.zeros((3, num_positions), np.int64)

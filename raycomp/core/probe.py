@@ -240,11 +240,6 @@ def _bound(
     fold_S = draw_folds(seen, NUM_FOLDS, rng)
     arrays = (first_ND, second_ND, times_N.astype(np.float64), label_NR)
     folds = [_Fold(*(array[seen[fold_S == fold]] for array in arrays)) for fold in range(NUM_FOLDS)]
-    return 2 * (1 - 2 * _held_out_errors(folds))
-
-
-def _held_out_errors(folds: list[_Fold]) -> np.ndarray:
-    """Return the mean error of each labelling (R,), of each fold by classifiers not trained on it."""
     moments = [_gather(fold) for fold in folds]
     sums: Iterable[Any] = zip(*moments, strict=True)
     whole = _Moments(*(sum(parts) for parts in sums))
@@ -263,7 +258,8 @@ def _held_out_errors(folds: list[_Fold]) -> np.ndarray:
             one = rest._replace(lead_DR=rest.lead_DR[:, at_R])
             (weight_DR,) = _solve(one, RIDGES[place : place + 1])
             wrong_R[at_R] += _count_wrong(fold._replace(label_MR=fold.label_MR[:, at_R]), one, weight_DR)
-    return wrong_R / (whole.num / 2)
+    # The mean error of each labelling, of each fold by classifiers not trained on it.
+    return 2 * (1 - 2 * (wrong_R / (whole.num / 2)))
 
 
 def _gather(fold: _Fold) -> _Moments:

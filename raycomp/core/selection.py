@@ -1,15 +1,12 @@
 """Exact selection at any size: the k best rows of a corpus that is never in one memory; uids as keys.
 
-N queried keys, M sorted keys. A uid is 32 hex digits; as numbers it is two uint64, see
-``parse_uids``.
-
 Rows are ordered by score, best first, ties to the smaller uid. That order is the order of a 160-bit key: the
 complement of the score's sortable bits followed by the uid. The k-th key is found 16 bits at a time from
 histograms, which any number of workers count and which add in any order. Two passes determine the score.
 Further passes read the uid only if the k-th score is tied, until exactly k rows are at or before the key.
 
-Letters: N rows of a chunk, 2 halves of a uid. A uid is 32 hex digits; in arrays it is two uint64, the
-first 16 digits and the last 16, so that order by halves is order by text.
+Letters: N rows of a chunk, or queried keys; M sorted keys; 2 halves of a uid. A uid is 32 hex digits; in
+arrays it is two uint64, the first 16 digits and the last 16, so that order by halves is order by text.
 """
 
 import binascii
@@ -302,9 +299,8 @@ def kth_datacomp(num_rows: int, fraction: float) -> KthSearch:
     """
     index = int(num_rows * fraction)
     if fraction < 0 or index >= num_rows:
-        raise ValueError(
-            f"fraction={fraction}: must be at least 0 and below 1 of {num_rows} rows for DataComp's rule"
-        )
+        problem = f"must be at least 0 and below 1 of {num_rows} rows for DataComp's rule"
+        raise ValueError(f"fraction={fraction}: {problem}")
     return KthSearch(index + 1, keep_ties=True)
 
 

@@ -206,10 +206,3 @@ def test_anchors_keep_what_the_next_task_would_overwrite():
         kept[reading] = toy.hits(FIRST)
     # Nobody says again what a past text said: as a paraphrase it does nothing.
     assert kept[ANCHORED] > 0.95 > 0.9 > kept[LITERAL]
-
-
-def test_readings_have_names():
-    with pytest.raises(ValueError, match="reading='all': must be one of anchored, literal, negatives"):
-        compo_realign(IMAGE, TEXT, COMPOSED, APART, SCALE, reading="all")
-    with pytest.raises(ValueError, match="c2v='sum': must be one of own, joint"):
-        compo_realign(IMAGE, TEXT, COMPOSED, APART, SCALE, c2v="sum")
