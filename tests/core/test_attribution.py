@@ -45,15 +45,6 @@ def test_aggregates_equal_a_loop_bit_by_bit():
         np.testing.assert_array_equal(got, np.array(want, dtype=np.float32))
 
 
-def test_one_phrase_or_none():
-    for how in AGGREGATES:
-        drop = np.array([0.25, -0.5, np.nan], dtype=np.float32)
-        got = aggregate_drops(drop, np.array([0, 1, 2, 3, 3]), how)
-        want = [1, 0] if how == "fraction_supported" else [0.25, -0.5]
-        np.testing.assert_array_equal(got, np.float32([*want, np.nan, np.nan]))
-        assert aggregate_drops(np.zeros(0, np.float32), np.array([0]), how).shape == (0,)
-
-
 def test_bad_aggregates_and_offsets_are_named():
     drop = np.zeros(3, np.float32)
     with pytest.raises(ValueError, match=r"attribute\.aggregate='median': must be one of"):

@@ -104,10 +104,7 @@ def test_the_sentence_says_what_the_intervals_say():
     for values, reported in [
         ((0.0177, 0.0227, 0.0257), ["0.0177 < nonce 0.0227", ", the paper's", "costs more than a word"]),
         ((0.03, 0.02, 0.04), ["nonce 0.0200 < same category", "not the paper's", "costs less than a word"]),
-        (
-            (0.03, 0.0301, 0.02),
-            ["not the paper's", "not measurably more", "costs less than a n"],
-        ),
+        ((0.03, 0.0301, 0.02), ["not the paper's", "not measurably more", "costs less than a n"]),
     ]:
         said = describe_order(line(*values))
         assert all(part in said for part in reported), said

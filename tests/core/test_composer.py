@@ -8,14 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raycomp.core.compo_realign import (
-    LINEAR,
-    MIXES,
-    POOLS,
-    Composer,
-    make_layout,
-    turn,
-)
+from raycomp.core.compo_realign import LINEAR, MIXES, POOLS, Composer, make_layout, turn
 
 VARIANTS = [
     dict(mix=mix, pool=pool, is_shaped=is_shaped)
@@ -137,13 +130,6 @@ def test_read_out_finds_primitives_at_right_angles():
     score_BV = composer.read_out(composer.decompose(composed_BD), vocabulary_VD)
     expected = [[3**-0.5] * 3 + [0] * 6, [0] * 3 + [1] + [0] * 5, [0, 0, 6**-0.5, 0] + [6**-0.5] * 5]
     assert score_BV.flatten().tolist() == pytest.approx([one for row in expected for one in row], abs=1e-9)
-
-
-def test_captions_as_compositions_of_one():
-    composer, text_BD = build(6, noise=0.3), draw(4, 6, seed=11)
-    expected = composer.turn(composer.shape(text_BD))
-    assert torch.allclose(composer.adapt(text_BD), expected / expected.norm(dim=1, keepdim=True))
-    assert torch.allclose(build(6).adapt(text_BD), text_BD)
 
 
 def test_primitives_that_cancel_have_no_direction_but_a_finite_slope():

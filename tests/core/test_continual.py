@@ -17,13 +17,7 @@ from raycomp.core.continual import (
 )
 
 NAN = math.nan
-MATRIX = np.array(
-    [
-        [60.0, 10.0, 20.0],
-        [70.0, 50.0, 14.0],
-        [40.0, 44.0, 80.0],
-    ]
-)
+MATRIX = np.array([[60.0, 10.0, 20.0], [70.0, 50.0, 14.0], [40.0, 44.0, 80.0]])
 BEFORE = np.array([30.0, 12.0, 10.0])
 
 

@@ -58,20 +58,6 @@ def test_one_distribution_is_within_its_null_and_far_ones_are_at_2():
     assert bound(first, first).value == 0
 
 
-def test_the_ridge_is_chosen_for_each_data_set(monkeypatch):
-    """Directions of equal variance want much of it, one narrow direction little: no fixed one serves both."""
-    plain = gaussians(300, 128, 1.5)
-    narrow = gaussians(300, 64, 0.0)
-    for each, step in zip(narrow, (0, 0.15), strict=True):
-        each[:, 0] = each[:, 0] / 20 + step
-    chosen = [bound(*pair).value for pair in (plain, narrow)]
-    ridges = probe.RIDGES
-    for place in (0, -1):
-        monkeypatch.setattr(probe, "RIDGES", (ridges[place],))
-        fixed = bound(*(plain, narrow)[place + 1]).value
-        assert fixed < chosen[place + 1] - 0.1
-
-
 def test_copies_of_a_pair_stay_in_one_fold():
     """Each pair has a direction of its own, that tells its texts apart and nothing of another pair's."""
     rng = np.random.default_rng(5)
@@ -119,18 +105,6 @@ def test_equals_a_slow_nested_ridge_of_repeated_rows():
     np.testing.assert_allclose(got, [2 * (1 - 2 * total / times.sum())])
 
 
-def test_which_pair_is_drawn_of_each_text_is_even():
-    first, rng = np.repeat([3, 5, 5, 8], 2), np.random.default_rng(0)
-    drawn = np.array([probe.draw_pairs(first, np.arange(8), rng) for _ in range(3000)])
-    share = np.bincount(drawn.ravel(), minlength=8) / 3000
-    np.testing.assert_allclose(share, [1 / 2] * 2 + [1 / 4] * 4 + [1 / 2] * 2, atol=0.04)
-    share = np.bincount(drawn[:, 0], minlength=8) / 3000
-    np.testing.assert_allclose(share, [1 / 6] * 2 + [1 / 12] * 4 + [1 / 6] * 2, atol=0.04)
-    lone = [probe.draw_pairs(np.arange(4), np.zeros(4, int), rng).item() for _ in range(3000)]
-    np.testing.assert_allclose(np.bincount(lone) / 3000, [1 / 4] * 4, atol=0.04)
-    assert len(probe.draw_pairs(first[:0], first[:0], rng)) == 0
-
-
 def test_folds_keep_groups_whole_and_even():
     group_N = np.random.default_rng(3).integers(0, 53, 400)
     fold_N = probe.draw_folds(group_N, 5, np.random.default_rng(4))
@@ -148,13 +122,3 @@ def test_too_few_pairs_have_none_and_shapes_must_fit():
     assert all(map(math.isnan, some.curve))
     with pytest.raises(ValueError, match="as many rows"):
         bound(x, x[1:])
-
-
-def test_a_resample_may_hold_next_to_nothing():
-    """One pair ten times has no other to learn from: half of its texts are wrong."""
-    for drawn in [[0] * 10, [0, 1] * 5, [3, 5, 7]]:
-        first, second = gaussians(10, 3, 5.0)
-        times = np.bincount(drawn, minlength=10)
-        value = probe._bound(first, second, times, np.ones((10, 1)), np.random.default_rng(0))[0]
-        assert -2 <= value <= 2
-        assert value == 0 or len(set(drawn)) > 1

@@ -13,6 +13,7 @@ from raycomp.core.near import (
     key_images,
     key_texts,
     merge_keys,
+    merge_known,
     normalise_text,
 )
 
@@ -87,3 +88,14 @@ def test_other_texts_have_other_keys():
         ("a dog", "a-dog"),
     ]:
         assert key_texts([one]) != key_texts([other])
+
+
+def test_parts_that_are_merged_in_any_order_are_one_side():
+    images = [hash_of(bytes([i])) for i in range(50)]
+    keys, texts = key_images(images), key_texts([f"text {i}" for i in range(50)])
+    parts = [Known(merge_keys([keys[i : i + 20]]), merge_keys([texts[i : i + 20]])) for i in (0, 15, 30)]
+    whole = Known(merge_keys([keys]), merge_keys([texts]))
+    for some in (parts, parts[::-1], [merge_known(parts[:2]), parts[2]]):
+        found = merge_known(some)
+        assert (found.image_K == whole.image_K).all() and (found.text_K == whole.text_K).all()
+    assert len(whole.image_K) == 50 and (whole.image_K[:-1] < whole.image_K[1:]).all()

@@ -179,14 +179,6 @@ def test_reservoir_does_not_depend_on_order_or_cutting():
         np.testing.assert_array_equal(uid[whole.columns["row"]], whole.uid_M2)
 
 
-def test_reservoir_draws_every_row_alike():
-    """Over 2000 seeds each of 40 rows is drawn 10 times of 40: 500 times, 5 standard errors are 97."""
-    uid = np.stack([np.zeros(40, np.uint64), np.arange(40, dtype=np.uint64)], axis=1)
-    rows = [Reservoir.of(10, seed, uid, {"row": np.arange(40)}).columns["row"] for seed in range(2000)]
-    times = np.bincount(np.concatenate(rows), minlength=40)
-    assert (np.abs(times - 500) < 97).all()
-
-
 def test_reservoir_refuses_what_does_not_fit():
     uid, columns = draw_rows(4)
     with pytest.raises(ValueError, match="column row has 3 rows: must be 4"):

@@ -15,11 +15,6 @@ def test_only_a_strictly_better_caption_is_right():
     assert found["accuracy"].tie_N.tolist() == [False, True, False]
 
 
-def test_a_tie_of_whole_numbers_counts_half():
-    verdict = judge_choices([[-3.0], [-3.0], [-4.0]], [[-3.0], [-4.0], [-3.0]], half_ties=True)["accuracy"]
-    assert verdict.right_N.tolist() == [0.5, 1, 0]
-
-
 def test_chance_is_the_share_of_all_orders():
     for num_true, num_false in [(1, 1), (1, 4), (2, 1), (2, 2), (3, 2)]:
         orders = list(itertools.permutations(range(num_true + num_false)))

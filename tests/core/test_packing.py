@@ -70,28 +70,6 @@ def test_every_position_sees_what_its_own_text_shows_it():
             assert seen == see_slowly(segments, 30, owner_T)
 
 
-def test_how_a_caption_is_cut_depends_on_itself_alone():
-    length_G, count_G, first_T = draw(50, 3)
-    together = cut_segments(length_G, count_G, first_T, M)
-    ends = np.cumsum(count_G)
-    captions = np.flatnonzero(together.text_S < 50)
-    for g in range(50):
-        own_T = np.arange(ends[g] - count_G[g], ends[g])
-        alone = cut_segments(length_G[[g]], count_G[[g]], first_T[own_T], M)
-        parts = together.part_S[captions[together.text_S[captions] == g]]
-        mine = np.isin(together.part_S, parts)
-        assert (together.size_S[mine] == alone.size_S).all()
-        assert (together.first_S[mine] == alone.first_S).all()
-        assert (together.part_S[mine] - parts[0] == alone.part_S).all()
-
-
-def test_passes_are_filled():
-    length_G, count_G, first_T = draw(1000, 5)
-    segments = cut_segments(length_G, count_G, first_T, 512)
-    fewest = -(-segments.size_S.sum() // 511)
-    assert len(list(pack(segments, 512))) <= fewest + 1
-
-
 def test_nothing_needs_no_pass():
     none = np.zeros(0, np.int64)
     assert list(pack(cut_segments(none, none, none, M), M)) == []

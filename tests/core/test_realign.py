@@ -1,8 +1,6 @@
 """The objective against plain InfoNCE, slow loops, numerical gradients and its readings' limits."""
 
-import copy
 import math
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -11,18 +9,13 @@ from torch import Tensor
 
 from raycomp.core.compo_realign import (
     ANCHORED,
-    JOINT,
     LITERAL,
     NEGATIVES,
     OWN,
     QUERIES,
     READINGS,
-    Composer,
     Past,
-    Views,
     compo_realign,
-    contrast_views,
-    turn,
 )
 from raycomp.core.losses import clip_loss
 
@@ -129,80 +122,3 @@ def test_gradients_are_the_numerical_ones(reading: str, c2v: str):
 
     inputs = [IMAGE, TEXT, COMPOSED, PAST.text_KD, PAST.composed_KD]
     assert torch.autograd.gradcheck(loss, [value.clone().requires_grad_() for value in inputs])
-
-
-def test_only_own_queries_draw_a_composition_to_its_image():
-    """e^_c far from its image, e_c near: one quotient leaves e^_c alone, or sends it away."""
-    image = torch.eye(2, dtype=torch.float64)
-    text, composed = image.clone(), image.flip(0) * 0.2
-    pulls = {}
-    for c2v in QUERIES:
-        leaf = composed.clone().requires_grad_()
-        contrast_views(
-            image, Views(torch.cat([text, leaf]), torch.tensor([0, 1, 0, 1])), APART[:2], SCALE, c2v
-        ).composition_to_image.backward()
-        pulls[c2v] = -float(leaf.grad.diagonal().sum())
-    assert pulls[OWN] > 1 and abs(pulls[JOINT]) < 0.01
-
-
-class Toy(NamedTuple):
-    """Images that are one turn of the mean of two words, with something of their own; captions near them."""
-
-    composer: Composer
-    primitive_BPD: Tensor
-    image_BD: Tensor
-    text_BD: Tensor
-
-    def compose(self, rows: slice) -> Tensor:
-        primitive_BPD = self.primitive_BPD[rows]
-        return self.composer(primitive_BPD, torch.ones(len(primitive_BPD), 2).bool()).composed_BD
-
-    def learn(self, rows: slice, past: slice | None = None, c2v: str = OWN, reading: str = ANCHORED) -> None:
-        number_B, optimizer = torch.arange(36), torch.optim.AdamW(self.composer.parameters(), lr=0.02)
-        for _ in range(80):
-            kept = None if past is None else Past(self.text_BD[past], self.compose(past), number_B[past])
-            batch = self.image_BD[rows], self.text_BD[rows], self.compose(rows), number_B[rows]
-            optimizer.zero_grad()
-            compo_realign(*batch, SCALE, kept, reading, c2v).total.backward()
-            optimizer.step()
-
-    @torch.no_grad()
-    def hits(self, rows: slice) -> float:
-        """Return how many images find their composition among all."""
-        found_B = (self.image_BD @ self.compose(slice(0, 36)).T).argmax(1)
-        return float((found_B == torch.arange(36))[rows].float().mean())
-
-
-def make_toy(own: float) -> Toy:
-    generator = torch.Generator().manual_seed(3)
-    word_VD, own_BD, noise_BD = (torch.randn(num, 16, generator=generator) for num in (12, 36, 36))
-    word_VD, pair_B = F.normalize(word_VD, dim=-1), torch.randperm(36, generator=generator)
-    primitive_BPD = torch.stack([word_VD[pair_B // 6], word_VD[6 + pair_B % 6]], 1)
-    turned_BD = turn(primitive_BPD.mean(1), 3 * torch.randn(16, 16, generator=generator)).float()
-    image_BD = F.normalize(F.normalize(turned_BD, dim=-1) + own * F.normalize(own_BD, dim=-1), dim=-1)
-    text_BD = F.normalize(image_BD + 0.05 * noise_BD, dim=-1)
-    return Toy(Composer(16, 8, generator), primitive_BPD, image_BD, text_BD)
-
-
-ALL, FIRST, SECOND = slice(0, 36), slice(0, 18), slice(18, 36)
-
-
-def test_a_head_learns_how_images_are_turned_and_stays_orthogonal():
-    toy = make_toy(own=0.0)
-    assert toy.hits(ALL) < 0.2
-    toy.learn(ALL)
-    assert toy.hits(ALL) > 0.9
-    matrix_DD = toy.composer.matrix()
-    assert (matrix_DD.T @ matrix_DD - torch.eye(16)).abs().max() < 1e-12
-
-
-def test_anchors_keep_what_the_next_task_would_overwrite():
-    kept, learned = {}, make_toy(own=0.5)
-    learned.learn(FIRST)
-    for reading in (ANCHORED, LITERAL):
-        toy = copy.deepcopy(learned)
-        toy.learn(SECOND, past=FIRST, reading=reading)
-        assert toy.hits(SECOND) > 0.9
-        kept[reading] = toy.hits(FIRST)
-    # Nobody says again what a past text said: as a paraphrase it does nothing.
-    assert kept[ANCHORED] > 0.95 > 0.9 > kept[LITERAL]

@@ -100,18 +100,6 @@ def test_a_fit_survives_json_to_the_bit():
     assert LinearFit.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
-def test_groups_count_by_what_varies_within_them():
-    """Two runs of which each rises, and whose means fall: by hand r is 1, over all rows below 0."""
-    x, y = np.array([1.0, 2, 3, 11, 12, 13]), np.array([21.0, 22, 23, 1, 2, 3])
-    run = np.array(["a"] * 3 + ["b"] * 3)
-    found = correlate_within(x, y, [], run)
-    assert found.r == 1 and found.freedom == 4 and math.isnan(found.low)
-    assert pearson(x, y) < -0.9
-    bent = correlate_within(x, np.array([21.0, 23, 22, 1, 2, 3]), [], run)
-    # Within: x -1 0 1 -1 0 1, y -1 1 0 -1 0 1: 3 / 4.
-    assert bent.r == pytest.approx(0.75) and bent.low < 0.75 < bent.high
-
-
 def test_a_partial_correlation_is_that_of_residuals_on_groups_and_controls():
     rng = np.random.default_rng(6)
     run = np.repeat(np.arange(5), [4, 4, 3, 6, 1])

@@ -110,19 +110,6 @@ def test_measured_intervals_hold_the_truth_and_the_prediction_agrees():
     assert noise[0].reliability[1] < 0 < noise[0].reliability[2]
 
 
-def test_groups_are_resampled_whole():
-    """Four copies of each sample tell nothing new: the interval is that of a quarter as many samples."""
-    drop_PT = np.tile(simulate(1, 2)[: 300 * PHRASES], (4, 1))
-    group_B = np.tile(np.arange(300), 4)
-    widths = []
-    for group in (group_B, np.arange(1200)):
-        [found] = reliability.measure_retest(
-            drop_PT, OFFSETS[:1201], (2,), 0.5, group, np.random.default_rng(0), 400
-        )
-        widths.append(found.reliability[2] - found.reliability[1])
-    assert widths[0] == pytest.approx(2 * widths[1], rel=0.2)
-
-
 def test_kept_in_common_by_hand():
     half_BS2 = np.array([[4.0, 4.0], [3.0, 1.0], [2.0, 3.0], [1.0, 2.0], [np.nan, np.nan]])[:, None]
     assert reliability.kept_in_common(half_BS2, 0.5) == 0.5

@@ -188,24 +188,6 @@ def test_hash_is_splitmix64_chained():
         assert selection.hash_uids(uid, seed).tolist() == want
 
 
-def test_random_scores_are_uniform_and_seeds_independent():
-    for kind in ["drawn", "counted", "counted in the first half"]:
-        num = 100_000
-        count = np.stack([np.zeros(num, np.uint64), np.arange(num, dtype=np.uint64)], axis=1)
-        uid = {"drawn": draw_uids(np.random.default_rng(5), num), "counted": count}.get(kind, count[:, ::-1])
-        score = selection.random_scores(uid, 0)
-        assert score.dtype == np.float32
-        assert (score >= 0).all() and (score < 1).all()
-        grid = np.arange(num) / num
-        distance = np.abs(np.sort(score) - grid).max() + 1 / num
-        assert distance < 1.95 / np.sqrt(num)  # Kolmogorov-Smirnov at p = 0.001
-        for seed in (1, 2, 2**40):
-            other = selection.random_scores(uid, seed)
-            cells = np.histogram2d(score, other, bins=16, range=((0, 1), (0, 1)))[0]
-            chi2 = ((cells - num / 256) ** 2 / (num / 256)).sum()
-            assert 255 - 5 * np.sqrt(510) < chi2 < 255 + 5 * np.sqrt(510)
-
-
 def test_the_first_of_every_uid_is_found():
     rng = np.random.default_rng(7)
     for num_uids in (1, 5, 200):
@@ -222,10 +204,3 @@ def test_the_first_of_every_uid_is_found():
         for rows in (np.flatnonzero(bucket == b) for b in range(3)):
             got = selection.find_firsts(uid[rows], ordinal[rows], position[rows])
             assert rows[got].tolist() == want[rows].tolist()
-
-
-def test_buckets_are_even_for_consecutive_uids():
-    uid = np.stack([np.zeros(64_000, np.uint64), np.arange(64_000, dtype=np.uint64)], axis=1)
-    counts = np.bincount(selection.bucket_of(uid, 64), minlength=64)
-    assert counts.size == 64
-    assert (np.abs(counts - 1000) < 5 * np.sqrt(1000)).all()

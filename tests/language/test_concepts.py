@@ -93,7 +93,10 @@ def test_captions():
             "behind=behind/spatial glorp=glorp/ sunny=sunny/condition",
         ),
         ("A dog plays in spite of the rain because of a ball .", "dog=dog/pet ball=ball/ball"),
-        ("a cat on the top of a dog", "cat=cat/pet on_the_top_of=on_top_of/spatial dog=dog/pet"),
+        (
+            "a cat on the right-hand side of a dog",
+            "cat=cat/pet on_the_right-hand_side_of=on_the_right-hand_side_of/spatial dog=dog/pet",
+        ),
     ]:
         [parsed] = parse(caption)
         rows = [(parsed.text[one.start : one.end], one.word, one.category) for one in parsed.concepts]

@@ -127,3 +127,10 @@ def test_candidates_are_up_to_64():
     )
     assert len({edit.text for edit in many}) == len(many) == 64 > len(few)
     assert sum(edit.kind == OBJECT for edit in many) > 20
+
+
+def test_counts_of_parts_add_up():
+    captions = parse("A red car near a dog", "A red car", "An old dog", "Two men on a bench")
+    whole, parts = count_context(captions), count_context(captions[:1])
+    parts.add(count_context(captions[1:]))
+    assert parts.tables == whole.tables

@@ -16,9 +16,10 @@ from raycomp.language.concepts import parse_concepts
 from raycomp.language.lexicon import ABSTRACT, Lexicon, SynonymSet
 from raycomp.language.overlap import count_context
 from raycomp.language.prompts import propose
-from raycomp.models.parser import load_lexicon, load_parser
+from raycomp.models.parser import load_lexicon
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, OPERATIONS, RELATION
 from tests.drawn import COLOURS, OPPOSITE, SHAPES, SIZES, TEMPLATES, Scene, describe, draw_scene, say
+from tests.language.reading import load
 
 SIZED = 0
 
@@ -41,7 +42,7 @@ def world_lexicon() -> Lexicon:
 
 def count_truth(texts: list[str], scenes: list[Scene], op: str, with_counts: bool = False) -> Counter:
     """Count edits by (kind, what): all, shown where a scene can show the words, true where not false."""
-    parser, lexicon, counts = load_parser(), world_lexicon(), Counter()
+    parser, lexicon, counts = load(), world_lexicon(), Counter()
     captions = [
         parse_concepts(text, tokens, lexicon, parser.labels)
         for text, tokens in zip(texts, parser.tokens(texts), strict=True)

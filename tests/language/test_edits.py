@@ -9,18 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from raycomp.language.concepts import Parsed, parse_concepts
+from raycomp.language.concepts import Parsed
 from raycomp.language.prompts import apply_calls, propose
-from raycomp.models.parser import load_lexicon, load_parser
-from raycomp.words import (
-    ADD,
-    ATTRIBUTE,
-    OBJECT,
-    OPERATIONS,
-    RELATION,
-    REPLACE,
-    SWAP,
-)
+from raycomp.models.parser import load_lexicon
+from raycomp.words import ADD, ATTRIBUTE, OBJECT, OPERATIONS, RELATION, REPLACE, SWAP
 from tests.drawn import (
     COLOURS,
     RELATIONS,
@@ -35,6 +27,7 @@ from tests.drawn import (
     place,
     stands,
 )
+from tests.language.reading import parse
 
 NUM_SCENES = 130
 AT_MOST = 9
@@ -157,12 +150,7 @@ def world() -> list[tuple[Scene, Parsed]]:
     rng = np.random.default_rng(5)
     scenes = [draw_scene(rng) for _ in range(NUM_SCENES)]
     texts = [describe(scene, i % len(TEMPLATES)) for i, scene in enumerate(scenes)]
-    parser = load_parser()
-    lexicon = load_lexicon()
-    return [
-        (scene, parse_concepts(text, tokens, lexicon, parser.labels))
-        for scene, text, tokens in zip(scenes, texts, parser.tokens(texts), strict=True)
-    ]
+    return list(zip(scenes, parse(*texts), strict=True))
 
 
 def test_the_interpreter_agrees_with_the_world(world):

@@ -5,10 +5,11 @@ import re
 
 import pytest
 
-from raycomp.language.concepts import Parsed, parse_concepts
+from raycomp.language.concepts import Parsed
 from raycomp.language.prompts import GAP, Request, ask_for_words, propose, read_reply
-from raycomp.models.parser import load_lexicon, load_parser
+from raycomp.models.parser import load_lexicon
 from raycomp.words import ADD, OPERATIONS, REPLACE, SWAP
+from tests.language.reading import parse
 
 CAPTIONS = [
     "A black dog leaps over a log .",
@@ -20,24 +21,20 @@ CAPTIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def ask():
-    """A function from a caption and an operation to the request for it."""
-    parser, lexicon = load_parser(), load_lexicon()
-
-    def ask(op: str, text: str, taken: tuple[str, ...] = (), key: str = "k") -> tuple[Parsed, Request | None]:
-        parsed = parse_concepts(text, parser.tokens([text])[0], lexicon, parser.labels)
-        return parsed, ask_for_words(op, parsed, taken, lexicon, key)
-
-    return ask
+def ask(op: str, text: str, taken: tuple[str, ...] = (), key: str = "k") -> tuple[Parsed, Request | None]:
+    [parsed] = parse(text)
+    return parsed, ask_for_words(op, parsed, taken, load_lexicon(), key)
 
 
 @pytest.mark.parametrize("op", OPERATIONS)
-@pytest.mark.parametrize("caption", CAPTIONS, ids=range(len(CAPTIONS)))
-def test_a_caption_is_a_string_on_a_line_of_its_own(ask, op, caption):
-    _, request = ask(op, caption)
-    if request is None:
-        return
+def test_a_caption_is_a_string_on_a_line_of_its_own(op):
+    for caption in CAPTIONS:
+        _, request = ask(op, caption)
+        if request is not None:
+            check_request(op, caption, request)
+
+
+def check_request(op: str, caption: str, request: Request) -> None:
     first, *rest = request.messages[-1]["content"].split("\n")
     shown, said = json.loads(first), json.loads(rest[0].partition(" ")[2]) if rest else ""
     gap, was = (f"{GAP} ", "") if op == ADD else (GAP, said)
@@ -48,7 +45,7 @@ def test_a_caption_is_a_string_on_a_line_of_its_own(ask, op, caption):
         assert not isinstance(read_reply(message["content"], request.form), str)
 
 
-def test_a_word_makes_the_edit_with_its_article(ask):
+def test_a_word_makes_the_edit_with_its_article():
     parsed, request = ask(ADD, "A dog")
     assert request and request.write(("old",)) == "An old dog"
     parsed, request = ask(REPLACE, "A dog")
@@ -57,7 +54,7 @@ def test_a_word_makes_the_edit_with_its_article(ask):
     assert parsed.text == "A dog"
 
 
-def test_a_pair_changes_places_as_the_rules_would_do_it(ask):
+def test_a_pair_changes_places_as_the_rules_would_do_it():
     """Whatever pair of the list is named comes out as a swap that the rules propose."""
     parsed, request = ask(SWAP, CAPTIONS[2])
     assert request is not None
@@ -69,7 +66,7 @@ def test_a_pair_changes_places_as_the_rules_would_do_it(ask):
     assert request.write((said[0], said[0])) is None
 
 
-def test_what_was_changed_before_is_not_asked_about(ask):
+def test_what_was_changed_before_is_not_asked_about():
     parsed, request = ask(ADD, "A dog chases a cat")
     assert request is not None
     for seed in range(8):

@@ -1,14 +1,7 @@
 from raycomp.language.concepts import Edit
 from raycomp.language.lexicon import Token
 from raycomp.language.overlap import DELETION, POLARITY, REWORDED, SAME, explain, is_regenerated, is_same_edit
-from raycomp.words import (
-    ADD,
-    ATTRIBUTE,
-    OBJECT,
-    RELATION,
-    REPLACE,
-    SWAP,
-)
+from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 TAGS = {
     "NN": "cat mat man woman table hat bowl soup sky leash horse group umbrella stop sign",

@@ -3,13 +3,7 @@
 from raycomp.language.lexicon import Token
 from raycomp.language.phrases import CLEAR_NLP, UD, Tree, detect_labels
 from raycomp.models.parser import load_lexicon
-from raycomp.words import (
-    HEAD,
-    OBJECT,
-    PREDICATE,
-    RELATION,
-    UNSEEN,
-)
+from raycomp.words import HEAD, OBJECT, PREDICATE, RELATION, UNSEEN
 
 
 def read_tree(text: str) -> tuple[str, list[Token]]:
@@ -78,10 +72,7 @@ NAME_CLEAR = (
     "Jennifer|NNP|compound|2 Anderson|NNP|nsubj|3 crosses|VBZ|ROOT|0 the|DT|det|7 Golden|NNP|compound|6 "
     "Gate|NNP|compound|7 Bridge|NNP|dobj|3"
 )
-NAME = [
-    ("Jennifer Anderson", OBJECT, "Anderson"),
-    ("crosses the Golden Gate Bridge", PREDICATE, "Bridge"),
-]
+NAME = [("Jennifer Anderson", OBJECT, "Anderson"), ("crosses the Golden Gate Bridge", PREDICATE, "Bridge")]
 
 
 def test_both_label_schemes_give_the_same_phrases():

@@ -4,8 +4,9 @@ from raycomp.language.changes import splice_tokens
 from raycomp.language.concepts import parse_concepts
 from raycomp.language.judge import judge_edit
 from raycomp.language.prompts import propose
-from raycomp.models.parser import load_lexicon, load_parser
+from raycomp.models.parser import load_lexicon
 from raycomp.words import ATTRIBUTE, OBJECT, REPLACE
+from tests.language.reading import load
 
 CAPTIONS = (
     "A man in a red hat is sitting on a wooden bench next to a dog",
@@ -24,7 +25,7 @@ def test_words_take_the_tags_of_those_whose_place_they_have():
         ("A dog, a cat", "A doggy, a cat"),
         ("Two men sit.", "Two women sit."),
     ]:
-        parser = load_parser()
+        parser = load()
         tokens, want = parser.tokens([old, new])
         found = splice_tokens(tokens, old, new)
         assert [(one.text, one.start, one.end) for one in found] == [
@@ -41,12 +42,12 @@ def test_texts_of_other_forms_are_refused():
         ("A dog", "A dog"),
         ("A dog runs", "A runs"),
     ]:
-        assert splice_tokens(load_parser().tokens([old])[0], old, new) is None
+        assert splice_tokens(load().tokens([old])[0], old, new) is None
 
 
 def test_verdicts_are_those_of_a_parse():
     """Of objects and attributes that are replaced, nearly all: a small parser wavers over single words."""
-    parser, lexicon = load_parser(), load_lexicon()
+    parser, lexicon = load(), load_lexicon()
     same = every = 0
     for caption in CAPTIONS:
         tokens = parser.tokens([caption])[0]
