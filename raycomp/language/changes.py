@@ -35,12 +35,63 @@ class Piece(NamedTuple):
     text: str
 
 
-class Wording:
-    """A parsed caption and what its edits ask about its words."""
+CHOICES = 3
+"""Different words that one concept is replaced by, and phrases that are added at one place."""
+# Realms of objects. Their nouns can be joined with a sibling: "a hat and a scarf", not "a hill and a valley".
+LISTED = tuple(
+    "animal,person,vehicle,furniture,food,clothing,instrument,sports gear,ball,toy,tool,tableware,container,"
+    "appliance,device,household,shape".split(",")
+)
+HIS, HER = frozenset("he his him himself".split()), frozenset("she her hers herself".split())
+LIVING = frozenset(["animal", "person"])
 
-    def __init__(self, parsed: Parsed, lexicon: Lexicon):
+
+class Change(NamedTuple):
+    """A possible edit, in the coordinates of the original caption."""
+
+    kind: str
+    concepts: tuple[str, ...]
+    used: frozenset[int]
+    pieces: tuple[Piece, ...]
+    tier: int = 0
+    """How odd it reads: 0 is taken before 1."""
+    swapped: tuple[int, int] | None = None
+    """The two concepts that take each other's place."""
+    rank: float = 0.0
+    """Of changes of one tier the smallest is taken first, else a hash decides; see ``race``."""
+    removed: tuple[Piece, ...] = ()
+    """Of an ADD: what the caption loses, so that it is no longer than before."""
+
+
+class State(NamedTuple):
+    """What earlier calls did: their pieces, the concepts they used, the words they brought in, the swaps."""
+
+    pieces: tuple[Piece, ...] = ()
+    used: frozenset[int] = frozenset()
+    brought: tuple[str, ...] = ()
+    swapped: tuple[tuple[int, int], ...] = ()
+    """Pairs of concepts that stand in each other's place."""
+
+
+class Case:
+    """One caption with what the rules ask about it, its words and what may change.
+
+    ``salt`` is of the seed and the key that decide by hash where several edits are possible.
+    """
+
+    def __init__(
+        self,
+        parsed: Parsed,
+        lexicon: Lexicon,
+        seed: int,
+        key: str,
+        context: Context | None = None,
+        at_most: int = CHOICES,
+    ):
         self.text, self.tokens, self.concepts = parsed
-        self.lexicon = lexicon
+        self.lexicon, self.salt, self.context = lexicon, f"{seed}\0{key}\0", context
+        self.choices = CHOICES if context is None else max(CHOICES, at_most)
+        """Different words for one place."""
         self._at = {token.start: place for place, token in enumerate(self.tokens)}
         self._ends = {token.end: place for place, token in enumerate(self.tokens)}
         self.children = lex.list_children(self.tokens)
@@ -50,6 +101,19 @@ class Wording:
         for place, concept in enumerate(self.concepts):
             if concept.kind == ATTRIBUTE and concept.owner is not None:
                 self.attributes[concept.owner].append(place)
+        said = {token.text.lower() for token in self.tokens}
+        self.barred = [sex for sex, words in (("female", HIS), ("male", HER)) if said & words]
+
+    @cached_property
+    def denied(self) -> set[int]:
+        """What the caption says is not there: "no hat", "without a hat"."""
+        found = set()
+        for place in self.nouns:
+            before = self.phrase_starts[place] - 1
+            is_without = before >= 0 and self.tokens[before].text.lower() in ("without", "no", "not")
+            if is_without or self.determiner(place) == "no":
+                found.add(place)
+        return found
 
     def first(self, place: int) -> int:
         """Return the position of the first token of concept ``place``."""
@@ -206,73 +270,6 @@ class Wording:
                 found[token.start] = Piece(token.start, token.end, article)
         return list(found.values())
 
-
-CHOICES = 3
-"""Different words that one concept is replaced by, and phrases that are added at one place."""
-# Realms of objects. Their nouns can be joined with a sibling: "a hat and a scarf", not "a hill and a valley".
-LISTED = tuple(
-    "animal,person,vehicle,furniture,food,clothing,instrument,sports gear,ball,toy,tool,tableware,container,"
-    "appliance,device,household,shape".split(",")
-)
-HIS, HER = frozenset("he his him himself".split()), frozenset("she her hers herself".split())
-LIVING = frozenset(["animal", "person"])
-
-
-class Change(NamedTuple):
-    """A possible edit, in the coordinates of the original caption."""
-
-    kind: str
-    concepts: tuple[str, ...]
-    used: frozenset[int]
-    pieces: tuple[Piece, ...]
-    tier: int = 0
-    """How odd it reads: 0 is taken before 1."""
-    swapped: tuple[int, int] | None = None
-    """The two concepts that take each other's place."""
-    rank: float = 0.0
-    """Of changes of one tier the smallest is taken first, else a hash decides; see ``race``."""
-    removed: tuple[Piece, ...] = ()
-    """Of an ADD: what the caption loses, so that it is no longer than before."""
-
-
-class State(NamedTuple):
-    """What earlier calls did: their pieces, the concepts they used, the words they brought in, the swaps."""
-
-    pieces: tuple[Piece, ...] = ()
-    used: frozenset[int] = frozenset()
-    brought: tuple[str, ...] = ()
-    swapped: tuple[tuple[int, int], ...] = ()
-    """Pairs of concepts that stand in each other's place."""
-
-
-class Case:
-    """One caption with what the rules ask about it."""
-
-    def __init__(
-        self,
-        parsed: Parsed,
-        lexicon: Lexicon,
-        seed: int,
-        key: str,
-        context: Context | None = None,
-        at_most: int = CHOICES,
-    ):
-        self.parsed, self.lexicon, self.salt = parsed, lexicon, f"{seed}\0{key}\0"
-        self.context = context
-        self.choices = CHOICES if context is None else max(CHOICES, at_most)
-        """Different words for one place."""
-        self.words = Wording(parsed, lexicon)
-        self.concepts = parsed.concepts
-        said = {token.text.lower() for token in parsed.tokens}
-        self.barred = [sex for sex, words in (("female", HIS), ("male", HER)) if said & words]
-        # What the caption says is not there: "no hat", "without a hat".
-        self.denied = set()
-        for place in self.words.nouns:
-            before = self.words.phrase_starts[place] - 1
-            is_without = before >= 0 and parsed.tokens[before].text.lower() in ("without", "no", "not")
-            if is_without or self.words.determiner(place) == "no":
-                self.denied.add(place)
-
     def hash(self, *parts: object) -> bytes:
         """Return the rank of a choice: the same for the same key and seed, everywhere."""
         return blake2b((self.salt + "\0".join(map(str, parts))).encode(), digest_size=8).digest()
@@ -319,7 +316,7 @@ class Case:
 
     def said_of(self, place: int, leave: int | None = None) -> list[str]:
         """Return the attributes of an object, sorted, without the one at ``leave``."""
-        return sorted(self.concepts[i].word for i in self.words.attributes[place] if i != leave)
+        return sorted(self.concepts[i].word for i in self.attributes[place] if i != leave)
 
     def lefts(self, relation: Concept) -> tuple[int, ...]:
         """Return what may be left of a relation.
@@ -328,7 +325,7 @@ class Case:
         """
         if relation.sides is None:
             return ()
-        before = [i for i in self.words.nouns if self.concepts[i].end <= relation.start]
+        before = [i for i in self.nouns if self.concepts[i].end <= relation.start]
         return (relation.sides[0], *before[-1:])
 
     def are_exchanged(self, first: int, second: int, state: State) -> bool:
@@ -340,15 +337,15 @@ class Case:
         came = {place: other for pair in state.swapped for place, other in (pair, pair[::-1])}
 
         def is_now(one: int, other: int) -> bool:
-            said = sorted(self.concepts[came.get(i, i)].word for i in self.words.attributes[one])
+            said = sorted(self.concepts[came.get(i, i)].word for i in self.attributes[one])
             return self.are_alike(came.get(one, one), other) and said == self.said_of(other)
 
         return is_now(first, second) and is_now(second, first)
 
     def is_listed(self, place: int) -> bool:
         """Report whether another object stands in one list with the object ``place``."""
-        mine = self.words.coordination(place)
-        return any(self.words.coordination(i) == mine for i in self.words.nouns if i != place)
+        mine = self.coordination(place)
+        return any(self.coordination(i) == mine for i in self.nouns if i != place)
 
     def is_person(self, noun: Concept) -> bool:
         """Report whether an object is a person: colours of persons are left alone."""
@@ -397,7 +394,7 @@ def weigh_word(case: Case, place: int, word: str, new: str) -> float:
     """Return the weight of a concept, written as ``new``, in the place of another of its kind."""
     context = case.counted
     old = case.concepts[place]
-    around = weigh_between(context, case.parsed.text, old.start, old.end, new)
+    around = weigh_between(context, case.text, old.start, old.end, new)
     return context.share(old.kind, word) * around * weigh_bonds(case, place, word)
 
 
@@ -411,7 +408,7 @@ def weigh_bonds(case: Case, place: int, word: str, with_attributes: bool = True)
         left, right = (concepts[side].word for side in one.sides)
         bonds += [(overlap.LEFT, left, word), (overlap.RIGHT, word, right)]
     if one.kind == OBJECT:
-        for attribute in case.words.attributes[place] if with_attributes else ():
+        for attribute in case.attributes[place] if with_attributes else ():
             bonds.append((overlap.DESCRIBED, word, concepts[attribute].word))
         for relation in concepts:
             if relation.sides and relation.sides[0] == place:

@@ -36,14 +36,14 @@ def add_attributes(case: Case, state: State) -> Iterator[Change]:
     """Put an attribute before a noun that has none of its category: "small [furry] brown [spotted] dog"."""
     for place in case.free(OBJECT, state):
         noun = case.concepts[place]
-        mine = [case.concepts[i] for i in case.words.attributes[place]]
+        mine = [case.concepts[i] for i in case.attributes[place]]
         if not noun.category or any(one.start > noun.start for one in mine):
             continue
         names = [name for name in AFTER if name not in {one.category for one in mine}]
         words = [word for name in names for word in case.lexicon.words(ATTRIBUTE, name)]
 
         def weigh(word: str, noun: Concept = noun) -> float:
-            around = changes.weigh_between(case.counted, case.parsed.text, noun.start, noun.start, word)
+            around = changes.weigh_between(case.counted, case.text, noun.start, noun.start, word)
             lift = case.counted.lift(DESCRIBED, noun.word, word)
             return case.counted.share(ATTRIBUTE, word) * lift * around
 
@@ -56,7 +56,7 @@ def add_attributes(case: Case, state: State) -> Iterator[Change]:
             entry = case.lexicon.find(word, ATTRIBUTE)
             later = AFTER[entry.category] if entry else ()
             at = min([noun.start, *(one.start for one in mine if one.category in later)])
-            new = case.words.matching(at, noun.end, word) + " "
+            new = case.matching(at, noun.end, word) + " "
             yield Change(ATTRIBUTE, (word,), frozenset({place}), (Piece(at, at, new),), rank=rank)
 
 
@@ -64,11 +64,11 @@ def add_objects(case: Case, state: State) -> Iterator[Change]:
     """Put "and a ..." behind a noun, or "with a ..." where a verb behind it would no longer agree."""
     for place in case.free(OBJECT, state):
         noun = case.concepts[place]
-        if not case.words.can_follow(place) or case.is_listed(place):
+        if not case.can_follow(place) or case.is_listed(place):
             continue
         entry = case.lexicon.find(noun.word, OBJECT)
         words: Sequence[str]
-        if case.words.agrees(place):
+        if case.agrees(place):
             is_animal = case.lexicon.is_kind_of(noun.word, "animal")
             joint, words = "with", HAD_BY_ANIMALS if is_animal else CARRIED
         elif entry and case.realm(noun):
@@ -85,11 +85,11 @@ def add_relations(case: Case, state: State) -> Iterator[Change]:
     guests = case.lexicon.marked[GUEST]
     for place in case.free(OBJECT, state):
         noun = case.concepts[place]
-        if not noun.category or not case.words.can_follow(place) or case.is_listed(place):
+        if not noun.category or not case.can_follow(place) or case.is_listed(place):
             continue
         for number, (rank, word) in enumerate(_pick_new(case, guests, state, RELATION, place)):
             relation = next(case.draw(PHRASES, RELATION, place, number))
-            tier = 0 if case.words.ends(place) else 1
+            tier = 0 if case.ends(place) else 1
             phrase = f"{relation} {choose_article(word)} {word}"
             yield _add_behind(case, place, RELATION, (relation, word), phrase, tier, rank)
 
@@ -98,7 +98,7 @@ def _add_behind(
     case: Case, place: int, kind: str, words: tuple[str, ...], phrase: str, tier: int, rank: float
 ) -> Change:
     end = case.concepts[place].end
-    phrase = phrase.upper() if case.parsed.text.isupper() else phrase
+    phrase = phrase.upper() if case.text.isupper() else phrase
     return Change(kind, words, frozenset({place}), (Piece(end, end, " " + phrase),), tier, rank=rank)
 
 
@@ -126,10 +126,10 @@ def replace_objects(case: Case, state: State) -> Iterator[Change]:
         words = (
             (rank, word)
             for rank, word in _pick(case, place, siblings, state, forms)
-            if case.words.accepts(place, word) and not case.carries(word, state) and not case.is_barred(word)
+            if case.accepts(place, word) and not case.carries(word, state) and not case.is_barred(word)
         )
         for rank, word in islice(words, case.choices):
-            new = case.words.matching(old.start, old.end, forms[word])
+            new = case.matching(old.start, old.end, forms[word])
             yield _replace(case, place, word, new, rank=rank)
 
 
@@ -150,7 +150,7 @@ def replace_attributes(case: Case, state: State) -> Iterator[Change]:
         picked = _pick(case, place, siblings, state, {})
         ranked = sorted(picked, key=lambda one: one[1] != opposite)
         for rank, word in ranked[: case.choices]:
-            new = case.words.matching(old.start, old.end, word)
+            new = case.matching(old.start, old.end, word)
             yield _replace(case, place, word, new, int(opposite is not None and word != opposite), rank)
 
 
@@ -170,14 +170,14 @@ def replace_relations(case: Case, state: State) -> Iterator[Change]:
         )
         turned = CONVERSE.get(entry.group, ()) if exchanged else ()
         words = [word for word in case.lexicon.siblings(entry) if case.lexicon.fits(word, RELATION, right)]
-        tag = case.parsed.tokens[case.words.first(place)].tag if entry.category == VERB else ""
+        tag = case.tokens[case.first(place)].tag if entry.category == VERB else ""
         # The base form, which a preposition has, is that of no tag.
         forms = {word: case.lexicon.inflect(word, tag) for word in words if word not in turned}
         picked = [(0.0, word) for word in forms]
         if case.context is not None:
             picked = list(_pick(case, place, [*forms], state, forms))
         for tier, (rank, word) in enumerate(picked[: case.choices]):
-            new = case.words.matching(old.start, old.end, forms[word])
+            new = case.matching(old.start, old.end, forms[word])
             yield _replace(case, place, word, new, tier if case.context is None else 0, rank)
 
 
@@ -206,7 +206,7 @@ POSSESSIVES = OWNERS | {"her", "'s"}
 
 def _is_symmetric(case: Case, first: int, second: int) -> bool:
     """Report whether the caption says the same of two objects: conjuncts, "next to"."""
-    if case.words.coordination(first) == case.words.coordination(second):
+    if case.coordination(first) == case.coordination(second):
         return True
     return any(
         one.sides is not None and {*one.sides} == {first, second} and case.lexicon.is_symmetric(one.word)
@@ -219,7 +219,7 @@ def _was_swapped(case: Case, first: int, second: int, state: State) -> bool:
     sides = {first, second}
     if any(one.sides and {*one.sides} == sides and i in state.used for i, one in enumerate(case.concepts)):
         return True
-    return all(not state.used.isdisjoint([place, *case.words.attributes[place]]) for place in sides)
+    return all(not state.used.isdisjoint([place, *case.attributes[place]]) for place in sides)
 
 
 def _turns_back(case: Case, first: int, second: int, state: State) -> bool:
@@ -262,14 +262,14 @@ def swap_objects(case: Case, state: State) -> Iterator[Change]:
             continue
         one, two = case.concepts[i], case.concepts[j]
         # A modifier of the first of two conjuncts may apply to both: "a red hat and scarf".
-        are_joined = case.parsed.text[one.end : two.start].strip().lower() in ("and", "or", ",")
-        if are_joined and not case.words.determiner(j) and not case.words.attributes[j]:
+        are_joined = case.text[one.end : two.start].strip().lower() in ("and", "or", ",")
+        if are_joined and not case.determiner(j) and not case.attributes[j]:
             continue
-        if not (case.words.accepts(i, two.word) and case.words.accepts(j, one.word)):
+        if not (case.accepts(i, two.word) and case.accepts(j, one.word)):
             continue
         # Where articles are left out from the first noun on: "dog in front of church".
-        is_level = case.words.is_bare(case.words.nouns[0]) and one.is_plural == two.is_plural
-        if case.words.is_bare(i) != case.words.is_bare(j) and not is_level:
+        is_level = case.is_bare(case.nouns[0]) and one.is_plural == two.is_plural
+        if case.is_bare(i) != case.is_bare(j) and not is_level:
             continue
         are_persons = all(case.is_person(noun) for noun in (one, two))
         if case.is_barred(one.word) != case.is_barred(two.word) and are_persons:
@@ -290,7 +290,7 @@ def _exchange_nouns(case: Case, first: int, second: int) -> tuple[Piece, Piece] 
     fit; others take their determiners along if they have no attributes.
     """
     one, two = case.concepts[first], case.concepts[second]
-    determiners = {as_neighbour(case.words.determiner(place)) for place in (first, second)}
+    determiners = {as_neighbour(case.determiner(place)) for place in (first, second)}
     agree = case.context is None or (
         one.is_plural == two.is_plural
         and len(determiners) == 1
@@ -298,12 +298,12 @@ def _exchange_nouns(case: Case, first: int, second: int) -> tuple[Piece, Piece] 
         and all(case.lexicon.fits(said, ATTRIBUTE, one.word) for said in case.said_of(second))
     )
     if not agree:
-        has_attributes = case.words.attributes[first] or case.words.attributes[second]
+        has_attributes = case.attributes[first] or case.attributes[second]
         return None if has_attributes else _exchange_phrases(case, first, second)
 
     def write(slot: Concept, new: Concept) -> Piece:
         """Put the words of one object in the place and the number of another, capitals of names kept."""
-        said = case.words.plain(new.start, new.end)
+        said = case.plain(new.start, new.end)
         if new.is_plural and not slot.is_plural:
             single = case.lexicon.singular(said)
             said = said if single == said.lower() else single
@@ -326,7 +326,7 @@ def _rank(
 
     def weigh_one(place: int, other: int) -> float:
         one = case.concepts[other]
-        return changes.weigh_word(case, place, one.word, case.words.plain(one.start, one.end))
+        return changes.weigh_word(case, place, one.word, case.plain(one.start, one.end))
 
     weigh = weigh or weigh_one
     new, old = weigh(first, second) * weigh(second, first), weigh(first, first) * weigh(second, second)
@@ -350,8 +350,8 @@ def swap_attributes(case: Case, state: State) -> Iterator[Change]:
         if alike and said[0] == said[1] and _is_symmetric(case, one.owner, two.owner):
             continue
         pieces = (
-            Piece(one.start, one.end, case.words.plain(two.start, two.end)),
-            Piece(two.start, two.end, case.words.plain(one.start, one.end)),
+            Piece(one.start, one.end, case.plain(two.start, two.end)),
+            Piece(two.start, two.end, case.plain(one.start, one.end)),
         )
         tier, rank = int(one.category != two.category), _rank(case, i, j, state)
         yield Change(ATTRIBUTE, (one.word, two.word), frozenset({i, j}), pieces, tier, (i, j), rank)
@@ -373,8 +373,8 @@ def _may_exchange(case: Case, first: int, second: int) -> bool:
         {one.category, two.category} <= MIXED
         and case.lexicon.fits(one.word, ATTRIBUTE, nouns[1].word)
         and case.lexicon.fits(two.word, ATTRIBUTE, nouns[0].word)
-        and two.category not in {case.concepts[i].category for i in case.words.attributes[one.owner]}
-        and one.category not in {case.concepts[i].category for i in case.words.attributes[two.owner]}
+        and two.category not in {case.concepts[i].category for i in case.attributes[one.owner]}
+        and one.category not in {case.concepts[i].category for i in case.attributes[two.owner]}
     )
 
 
@@ -385,7 +385,7 @@ def swap_sides(case: Case, state: State) -> Iterator[Change]:
         if relation.sides is None or _was_swapped(case, *relation.sides, state):
             continue
         i, j = relation.sides
-        inside = {place, i, j, *case.words.attributes[i], *case.words.attributes[j]}
+        inside = {place, i, j, *case.attributes[i], *case.attributes[j]}
         if inside & state.used or _is_symmetric(case, i, j) or case.are_alike(i, j):
             continue
         if case.context is not None and not _are_of_one_sort(case, i, j):
@@ -406,20 +406,17 @@ def swap_sides(case: Case, state: State) -> Iterator[Change]:
 def _exchange_phrases(case: Case, first: int, second: int) -> tuple[Piece, Piece] | None:
     """Return pieces that put two whole noun phrases in each other's place; None where one does not fit."""
     places = first, second
-    finite = any(token.tag in ("VBZ", "VBP") for token in case.parsed.tokens)
+    finite = any(token.tag in ("VBZ", "VBP") for token in case.tokens)
     if finite and case.concepts[first].is_plural != case.concepts[second].is_plural:
         return None
     for place in places:
-        is_bound = case.is_listed(place) or case.words.determiner(place) in POSSESSIVES
-        if is_bound or not case.words.stands_alone(place):
+        is_bound = case.is_listed(place) or case.determiner(place) in POSSESSIVES
+        if is_bound or not case.stands_alone(place):
             return None
-    one, two = (
-        (case.parsed.tokens[case.words.phrase_starts[place]].start, case.concepts[place].end)
-        for place in places
-    )
+    one, two = ((case.tokens[case.phrase_starts[place]].start, case.concepts[place].end) for place in places)
     if one[1] > two[0]:
         return None
-    return Piece(*one, case.words.plain(*two)), Piece(*two, case.words.plain(*one))
+    return Piece(*one, case.plain(*two)), Piece(*two, case.plain(*one))
 
 
 RULES: dict[str, tuple[Callable[[Case, State], Iterator[Change]], ...]] = {

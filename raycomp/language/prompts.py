@@ -23,7 +23,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from raycomp.language.changes import Case, Change, Piece, State, Wording
+from raycomp.language.changes import Case, Change, Piece, State
 from raycomp.language.concepts import Edit, Parsed
 from raycomp.language.lexicon import NUMBER, VERB, Lexicon
 from raycomp.language.operations import RULES
@@ -266,8 +266,8 @@ def ask_for_words(
     text = f"{parsed.text[: one.start]}{GAP}{space}{parsed.text[end:]}"
 
     def fill(words: Sequence[str]) -> str:
-        new = case.words.matching(one.start, one.end, words[0]) + space
-        return case.words.render([Piece(one.start, end, new)])[0]
+        new = case.matching(one.start, one.end, words[0]) + space
+        return case.render([Piece(one.start, end, new)])[0]
 
     return Request(_chat(op, name, WORD_FORM, text, parsed.text[one.start : end]), WORD_FORM, fill)
 
@@ -282,15 +282,15 @@ def _ask_for_pair(case: Case, barred: set[str]) -> Request | None:
     changes = [change for change in free if change.kind == kind]
     words = {word for change in changes for word in change.concepts}
     named = [one for one in case.concepts if one.word in words]
-    said = {case.parsed.text[one.start : one.end].lower(): one.word for one in named}
+    said = {case.text[one.start : one.end].lower(): one.word for one in named}
 
     def exchange(fields: Sequence[str]) -> str | None:
         """Put the two in each other's place; None where they are not there or may not."""
         wanted = sorted(said.get(word.lower(), word.lower()) for word in fields)
         found = next((change for change in changes if sorted(change.concepts) == wanted), None)
-        return case.words.render(found.pieces)[0] if found else None
+        return case.render(found.pieces)[0] if found else None
 
-    messages = _chat(SWAP, SWAP, PAIR_FORM, case.parsed.text, ", ".join(said))
+    messages = _chat(SWAP, SWAP, PAIR_FORM, case.text, ", ".join(said))
     return Request(messages, PAIR_FORM, exchange)
 
 
@@ -316,8 +316,8 @@ Removal = tuple[Piece, tuple[int, ...], int]
 
 def match_lengths(case: Case, changes: Sequence[Change]) -> Iterator[Change]:
     """Yield the changes that add with each removal elsewhere that makes up for their length."""
-    num_words, removals = count_words(case.parsed.text), list(list_removals(case.words))
-    lengths = [num_words - count_words(case.words.render([piece])[0]) for piece, _, _ in removals]
+    num_words, removals = count_words(case.text), list(list_removals(case))
+    lengths = [num_words - count_words(case.render([piece])[0]) for piece, _, _ in removals]
     for change in changes:
         longer = sum(count_words(piece.text) for piece in change.pieces)
         for (piece, inside, about), lost in zip(removals, lengths, strict=True):
@@ -330,45 +330,45 @@ def match_lengths(case: Case, changes: Sequence[Change]) -> Iterator[Change]:
             yield change._replace(concepts=said, used=change.used | places, removed=(piece,))
 
 
-def list_removals(words: Wording) -> Iterator[Removal]:
+def list_removals(case: Case) -> Iterator[Removal]:
     """Yield what a caption can lose, from its start to its end."""
-    for place, one in enumerate(words.concepts):
+    for place, one in enumerate(case.concepts):
         found = None
         if one.kind == ATTRIBUTE and one.owner is not None:
-            found = _drop_attribute(words, place, one.owner)
+            found = _drop_attribute(case, place, one.owner)
         elif one.kind == RELATION and one.sides is not None and one.category != VERB:
-            found = _drop_phrase(words, place, *one.sides)
+            found = _drop_phrase(case, place, *one.sides)
         if found is not None:
             yield found
 
 
-def _drop_attribute(words: Wording, place: int, owner: int) -> Removal | None:
+def _drop_attribute(case: Case, place: int, owner: int) -> Removal | None:
     """Drop an attribute right before its noun or another attribute; not a number, which counts the things."""
-    one, noun = words.concepts[place], words.concepts[owner]
-    if one.category in ("", NUMBER) or not one.end < noun.start or words.first(place) == 0:
+    one, noun = case.concepts[place], case.concepts[owner]
+    if one.category in ("", NUMBER) or not one.end < noun.start or case.first(place) == 0:
         return None
-    before, after = words.tokens[words.first(place) - 1], words.tokens[words.last(place) + 1]
-    others = [words.concepts[i] for i in words.attributes[owner]]
+    before, after = case.tokens[case.first(place) - 1], case.tokens[case.last(place) + 1]
+    others = [case.concepts[i] for i in case.attributes[owner]]
     if after.start not in {noun.start, *(other.start for other in others)}:
         return None
     is_first = before.tag in ("DT", "PRP$") or before.end in {other.end for other in others}
-    if words.text[one.end : after.start] != " " or not is_first:
+    if case.text[one.end : after.start] != " " or not is_first:
         return None
     return Piece(one.start, after.end, after.text), (place,), owner
 
 
-def _drop_phrase(words: Wording, place: int, left: int, right: int) -> Removal | None:
+def _drop_phrase(case: Case, place: int, left: int, right: int) -> Removal | None:
     """Drop a preposition and what it leads to, at the end of a sentence, behind a noun or a full verb."""
-    first, last = words.first(place), words.last(right)
-    if first == 0 or not words.ends(right) or words.phrase_starts[right] != words.last(place) + 1:
+    first, last = case.first(place), case.last(right)
+    if first == 0 or not case.ends(right) or case.phrase_starts[right] != case.last(place) + 1:
         return None
-    before = words.tokens[first - 1]
+    before = case.tokens[first - 1]
     is_full = before.tag.startswith(("NN", "VB")) and before.text.lower() not in _COPULAS
-    if not is_full or words.concepts[right].word == words.concepts[left].word:
+    if not is_full or case.concepts[right].word == case.concepts[left].word:
         return None
-    start, end = words.concepts[place].start, words.concepts[right].end
-    inside = tuple(i for i, one in enumerate(words.concepts) if start <= one.start < end)
-    return Piece(before.end, words.tokens[last].end, ""), inside, left
+    start, end = case.concepts[place].start, case.concepts[right].end
+    inside = tuple(i for i, one in enumerate(case.concepts) if start <= one.start < end)
+    return Piece(before.end, case.tokens[last].end, ""), inside, left
 
 
 def propose(
@@ -433,7 +433,7 @@ def _steps(case: Case, op: str, state: State, at_most: int, turn: int = 0) -> li
     changes = [change for rule in RULES[op] for change in rule(case, state)]
     if op == ADD and case.context is not None and not state.pieces:
         changes += match_lengths(case, changes)
-    texts = {case.parsed.text.lower(), case.words.render(state.pieces)[0].lower()}
+    texts = {case.text.lower(), case.render(state.pieces)[0].lower()}
     found: list[tuple[Edit, State]] = []
     # The kinds take turns, the plausible first in each, else by hash.
     rows = []
@@ -446,11 +446,11 @@ def _steps(case: Case, op: str, state: State, at_most: int, turn: int = 0) -> li
         if len(found) == at_most:
             break
         pieces = (*state.pieces, *change.removed, *change.pieces)
-        text, spans = case.words.render(pieces)
+        text, spans = case.render(pieces)
         if text.lower() in texts:
             continue
         texts.add(text.lower())
-        base = case.words.render((*state.pieces, *change.removed))[0] if change.removed else None
+        base = case.render((*state.pieces, *change.removed))[0] if change.removed else None
         brought = {SWAP: (), REPLACE: change.concepts[1:], ADD: change.concepts}[op]
         swapped = (*state.swapped, change.swapped) if change.swapped else state.swapped
         after = State(pieces, state.used | change.used, (*state.brought, *brought), swapped)

@@ -89,3 +89,17 @@ def test_centres_and_lists_are_a_function_of_the_rows():
     nearest = np.argsort(-(embedding @ centres.T), axis=1)[:, :2]
     assert np.array_equal(np.sort(lists, axis=1), np.sort(nearest, axis=1))
     assert near.assign_lists(embedding, centres[:1], 3).shape == (400, 1)
+
+
+def test_nearest_rows_are_those_of_a_sort_and_nearly_those_of_an_inverted_file(monkeypatch):
+    embedding = np.random.default_rng(1).normal(size=(300, 8)).astype(np.float32)
+    embedding /= np.linalg.norm(embedding, axis=1, keepdims=True)
+    cosine = embedding @ embedding.T
+    np.fill_diagonal(cosine, -2)
+    wanted = np.argsort(-cosine, axis=1)[:, :3]
+    row, found = near.find_nearest(embedding, 3, seed=0)
+    assert (row == wanted).all() and np.allclose(found, np.take_along_axis(cosine, wanted, 1), atol=1e-6)
+    monkeypatch.setattr(near, "EXACT_ROWS", 10)
+    row, _ = near.find_nearest(embedding, 3, seed=0)
+    assert (row == wanted).mean() > 0.9 and (row != np.arange(300)[:, None]).all()
+    assert near.find_nearest(embedding[:1], 3, seed=0)[0].shape == (1, 0)

@@ -11,24 +11,10 @@ from raycomp.core import selection
 from raycomp.core.selection import KthSearch, Threshold, count_digit, keep_mask
 
 DENORMAL = np.float32(1e-45)
-CORNERS = np.array(
-    [
-        -np.inf,
-        -3.4e38,
-        -1.0,
-        -1e-38,
-        -DENORMAL,
-        -0.0,
-        0.0,
-        DENORMAL,
-        2 * DENORMAL,
-        1e-38,
-        1.0,
-        3.4e38,
-        np.inf,
-    ],
-    dtype=np.float32,
+CORNERS = np.float32(
+    [-np.inf, -3.4e38, -1, -1e-38, -DENORMAL, -0.0, 0, DENORMAL, 2 * DENORMAL, 1e-38, 1, 3.4e38]
 )
+CORNERS = np.append(CORNERS, np.float32(np.inf))
 
 
 def draw_uids(rng: np.random.Generator, num: int) -> np.ndarray:

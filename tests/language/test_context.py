@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from raycomp.language.changes import Case, Wording, race
+from raycomp.language.changes import Case, race
 from raycomp.language.judge import judge_edit
 from raycomp.language.overlap import (
     CONCEPT,
@@ -73,10 +73,10 @@ def test_true_parts_of_a_caption():
         ("Two dogs", set()),
         ("A dog", set()),
     ]:
-        words = Wording(parse(caption)[0], load_lexicon())
+        case = Case(parse(caption)[0], load_lexicon(), 0, "")
         found = {
-            (words.render([piece])[0], tuple(words.concepts[place].word for place in inside))
-            for piece, inside, _ in list_removals(words)
+            (case.render([piece])[0], tuple(case.concepts[place].word for place in inside))
+            for piece, inside, _ in list_removals(case)
         }
         assert found == parts
 
