@@ -7,7 +7,7 @@ Of an unfinished sweep damaged files are removed and made again. Trials of anoth
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -377,15 +377,14 @@ def run_train(job: Job, options: Mapping[str, str], training: SeedTraining, fold
     evaluation = replace(asked.evaluate, model=scored, cluster=replace(cluster, scorers=1))
     commands["evaluated"] = lambda out: evaluate(evaluation, out, say_nothing, how.gpus_per_worker)
     _run_all(job, folder, commands)
-    rows = read_csv(Folder(folder.at("evaluated")).read_bytes(TABLE).decode())
-    return read_metrics(rows), read_finished(folder.at("trained"))["steps"]
+    return read_metrics(Folder(folder.at("evaluated")), TABLE), read_finished(folder.at("trained"))["steps"]
 
 
-def read_metrics(rows: Sequence[Mapping[str, str]]) -> dict[str, Estimate]:
+def read_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
     """Return the model's own figures of a finished evaluation by name."""
     return {
         f"{row['benchmark']}.{row['metric']}.{row['split']}": _read_estimate(row, "value")
-        for row in rows
+        for row in read_csv(folder.read_bytes(table).decode())
         if not row["control"]
     }
 
@@ -415,11 +414,12 @@ def run_continual(job: Job, options: Mapping[str, str], training: SeedTraining, 
     config = override_all(describe_continual(job.config, job.work), options)
     config = replace(config, method=(*config.method, FROZEN), first_seed=training.number)
     _run_all(job, folder, {"ran": lambda out: continual(config, out, say_nothing)})
-    return read_stream_metrics(read_csv(Folder(folder.at("ran")).read_bytes(CONTINUAL_TABLE).decode())), None
+    return read_stream_metrics(Folder(folder.at("ran")), CONTINUAL_TABLE), None
 
 
-def read_stream_metrics(rows: Sequence[Mapping[str, str]]) -> dict[str, Estimate]:
+def read_stream_metrics(folder: Folder, table: str) -> dict[str, Estimate]:
     """Return the figures of the one method of a finished run that is not frozen."""
+    rows = read_csv(folder.read_bytes(table).decode())
     method = next((row["method"] for row in rows if row["method"] != FROZEN), FROZEN)
     return {
         f"{row['track']}.{row['metric'].replace(' ', '_')}.{ALL}": _read_estimate(row, "mean")

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 from raycomp.config import to_dict
 from raycomp.curation.config import AlignConfig, AttributeConfig, CurateConfig
@@ -54,12 +53,7 @@ def of_workers(workers: int, **options) -> SweepConfig:
     return SweepConfig(space="a=1", train=FitConfig(workers=workers), **options)
 
 
-def trial_of(
-    options: Mapping[str, str],
-    development: Sequence,
-    report: Sequence = (),
-    more: Mapping = MappingProxyType({}),
-) -> Trial:
+def trial_of(options: Mapping[str, str], development: Sequence, report: Sequence = (), **more) -> Trial:
     """A trial with the values of its seeds, None for one that failed; ``more``: those of other metrics."""
     outcomes = {}
     for number, value in enumerate([*development, *report]):

@@ -262,7 +262,7 @@ def test_what_is_learned_stands_over_what_is_forgotten():
     learned, lost = "photos.learned.all", "photos.forgetting_best.all"
     plan = plan_of(f"train.loss=grid(clip,siglip) {RATE}=grid(1e-3,1e-4)", per="train.loss", seeds=2)
     trials = [
-        trial_of(point, [0.5, 0.6], more={learned: [10.0 + i, 11.0 + i], lost: [i, i + 0.5]})
+        trial_of(point, [0.5, 0.6], **{learned: [10.0 + i, 11.0 + i], lost: [i, i + 0.5]})
         for i, point in enumerate(plan.list_points())
     ]
     (curve,) = list_trade_offs(plan, trials, METRIC)
