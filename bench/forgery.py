@@ -65,7 +65,7 @@ def find_differing(place: Path, rescored: list[Any]) -> list[np.ndarray]:
     found = []
     for path, tables in zip(sorted((place / "forged").glob("*.parquet")), rescored, strict=True):
         uids = pq.read_table(path, columns=["uid"])["uid"].to_pylist()
-        differing = {one.uid for table in tables for one in compare_rows(str(path), table, None)}
+        differing = {uid for table in tables for uid, *_ in compare_rows(str(path), table, None)}
         found.append(np.flatnonzero([uid in differing for uid in uids]))
     return found
 

@@ -183,44 +183,41 @@ class Output(NamedTuple):
     reads: list[Range]
 
 
-def cut_ranges(rows_S: Sequence[int], span: int | None = None) -> list[list[Range]]:
+def cut_ranges(rows_S: Sequence[int]) -> list[list[Range]]:
     """Return the ranges of input rows that one output each is made of, in order.
 
-    ``rows_S``: rows of each shard; ``span`` none = ``SPAN``. A shard of more than ``span`` rows is cut into
-    pieces of ``span``. Others are joined in groups of a power of two shards, as many as have at most ``span``
-    rows on average, and no more than twice ``span`` together.
+    ``rows_S``: rows of each shard. A shard of more than ``SPAN`` rows is cut into pieces of ``SPAN``. Others
+    are joined in groups of a power of two shards, as many as have at most ``SPAN`` rows on average, and no
+    more than twice ``SPAN`` together.
     """
-    span, group = span or SPAN, 1
-    while 2 * group * sum(rows_S) <= span * len(rows_S) and group < len(rows_S):
+    group = 1
+    while 2 * group * sum(rows_S) <= SPAN * len(rows_S) and group < len(rows_S):
         group *= 2
     ranges: list[list[Range]] = [[]]
     for shard, rows in enumerate(rows_S):
-        if shard % group == 0 or rows + sum(end for _, _, end in ranges[-1]) > 2 * span:
+        if shard % group == 0 or rows + sum(end for _, _, end in ranges[-1]) > 2 * SPAN:
             ranges.append([])
-        if rows > span:
-            pieces = [(shard, start, min(start + span, rows)) for start in range(0, rows, span)]
+        if rows > SPAN:
+            pieces = [(shard, start, min(start + SPAN, rows)) for start in range(0, rows, SPAN)]
             ranges += [*([piece] for piece in pieces), []]
         elif rows:
             ranges[-1].append((shard, 0, rows))
     return [held for held in ranges if held]
 
 
-def count_pieces(position_K: np.ndarray, span: int | None = None) -> list[int]:
-    """Return the number of a shard's kept rows in each piece of ``span`` rows, by their positions."""
-    return np.bincount(position_K // (span or SPAN)).tolist()
+def count_pieces(position_K: np.ndarray) -> list[int]:
+    """Return the number of a shard's kept rows in each piece of ``SPAN`` rows, by their positions."""
+    return np.bincount(position_K // SPAN).tolist()
 
 
-def plan_outputs(
-    rows_S: Sequence[int], pieces_S: Sequence[Sequence[int]], span: int | None = None
-) -> list[Output]:
+def plan_outputs(rows_S: Sequence[int], pieces_S: Sequence[Sequence[int]]) -> list[Output]:
     """Return the outputs of ``cut_ranges`` that have a sample, numbered in order.
 
     ``pieces_S``: ``count_pieces`` of each shard.
     """
-    span = span or SPAN
     found: list[Output] = []
-    for reads in cut_ranges(rows_S, span):
-        if size := sum(sum(pieces_S[shard][start // span : start // span + 1]) for shard, start, _ in reads):
+    for reads in cut_ranges(rows_S):
+        if size := sum(sum(pieces_S[shard][start // SPAN : start // SPAN + 1]) for shard, start, _ in reads):
             found.append(Output(len(found), size, reads))
     return found
 

@@ -395,8 +395,10 @@ def _draw_leaning(summary: Summary) -> Html:
     if not summary.heads:
         return Html()
     rows = [
-        (lean.word, lean.z, f"{number(lean.kept)} kept, {number(lean.dropped)} dropped")
-        for lean in counting.rank_leanings(summary.heads[KEPT], summary.heads[DROPPED], NUM_LEANING)
+        (word, z, f"{number(kept)} kept, {number(dropped)} dropped")
+        for word, kept, dropped, z in counting.rank_leanings(
+            summary.heads[KEPT], summary.heads[DROPPED], NUM_LEANING
+        )
     ]
     return bars("Most over-represented head nouns", rows, "z score of the log-odds") if rows else Html()
 

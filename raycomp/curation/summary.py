@@ -146,19 +146,11 @@ class WordCounts:
         return WordCounts(self.limit, Counter(dict(ranked[: self.limit])), self.total, lost)
 
 
-class Leaning(NamedTuple):
-    """A word with its counts on both sides; ``z``, of the log-odds, is above 0 if kept rows favour it."""
+def rank_leanings(kept: WordCounts, dropped: WordCounts, most: int) -> list[tuple[str, int, int, float]]:
+    """Return (word, kept, dropped, z) of up to ``most`` words over-represented in kept, and in dropped.
 
-    word: str
-    kept: int
-    dropped: int
-    z: float
-
-
-def rank_leanings(kept: WordCounts, dropped: WordCounts, most: int) -> list[Leaning]:
-    """Return up to ``most`` words over-represented in kept and as many in dropped, by falling z.
-
-    Words are ranked by the z score of Monroe et al. 2008, so that a rare word does not rank high by chance.
+    By falling z, the z score of the log-odds of Monroe et al. 2008, so that a rare word does not rank high by
+    chance; above 0 if kept rows favour the word.
     """
     if not kept.total or not dropped.total:
         return []
@@ -167,7 +159,7 @@ def rank_leanings(kept: WordCounts, dropped: WordCounts, most: int) -> list[Lean
     _, z_V = log_odds(kept_V, dropped_V)
     order = np.argsort(-z_V, kind="stable")
     chosen = [v for v in order[:most] if z_V[v] > 0] + [v for v in order[-most:] if z_V[v] < 0]
-    return [Leaning(known[v], int(kept_V[v]), int(dropped_V[v]), float(z_V[v])) for v in chosen]
+    return [(known[v], int(kept_V[v]), int(dropped_V[v]), float(z_V[v])) for v in chosen]
 
 
 DROPPED = "dropped"

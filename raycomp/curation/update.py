@@ -32,11 +32,10 @@ from raycomp.data.runs import FINISHED, UPDATING, read_finished, read_manifest, 
 from raycomp.run.executor import use
 from raycomp.run.lease import check_free, hold_lease
 from raycomp.run.local import Local
-from raycomp.run.run import OUTPUTS, tidy
+from raycomp.run.run import OUTPUTS, Say, tidy
 from raycomp.run.work import map_files
 from raycomp.words import ALIGNMENT, IMAGE_SHA256, PHRASES, REMOVED, STATUS, UID, URL
 
-Say = Callable[[str], None]
 NEXT = "next"
 """The folder below ``work`` in which an update works."""
 REMOVED_LIST = "removed.parquet"

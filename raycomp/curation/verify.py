@@ -8,7 +8,7 @@ alignments are compared within a bound.
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,15 +42,6 @@ _BLOCK_ROWS = 256
 _ROWS_PER_CALL = 64
 # Of an earlier row with the same uid a later one has lost these.
 _LOST = (STATUS, ALIGNMENT, IMAGE_EMBEDDING)
-
-
-class Difference(NamedTuple):
-    """A value of a row that is not what scoring it again gives."""
-
-    uid: str
-    column: str
-    recorded: Any
-    found: Any
 
 
 def verify(source: str, rows: int = 300, seed: int = 0) -> Iterator[str]:
@@ -115,7 +106,7 @@ def _check_input(run: dict[str, Any], scores: Sequence[str], rows: int, seed: in
     device = "cpu" if str(rescorer.align[1].device.place) == "cpu" else "gpu"
     is_alike = device == run.get("device") and (device == "cpu" or describe_gpu() == run.get("gpu"))
     bound = None if is_alike else BOUNDS.get(config.scorer.precision, OTHER_BOUND)
-    differences: list[Difference] = []
+    differences: list[tuple[str, str, Any, Any]] = []
     count = 0
     for shard, uri, positions in zip(shards, scores, drawn, strict=True):
         samples, num_read = read_and_count(shard, positions)
@@ -190,8 +181,8 @@ class Rescorer:
                 yield add_columns(table, {name: found[name] for name in names})
 
 
-def compare_rows(scores: str, found: pa.Table, bound: float | None) -> list[Difference]:
-    """Return the values of a scores file that differ from rows that were scored again.
+def compare_rows(scores: str, found: pa.Table, bound: float | None) -> list[tuple[str, str, Any, Any]]:
+    """Return (uid, column, recorded, found) of a scores file's values that differ from those scored again.
 
     ``bound`` none = every bit of every column counts; else alignments alone, within the bound.
     """
@@ -213,7 +204,7 @@ def compare_rows(scores: str, found: pa.Table, bound: float | None) -> list[Diff
             is_other_N &= ~is_later_N
         for row in np.flatnonzero(is_other_N).tolist():
             uid, *values = (column[row].as_py() for column in (recorded[UID], then, now))
-            differences.append(Difference(uid, name, *values))
+            differences.append((uid, name, *values))
     return differences
 
 

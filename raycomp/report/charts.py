@@ -3,7 +3,7 @@
 import html
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -372,7 +372,9 @@ def response(
         finite = [(x, one) for x, one in points if math.isfinite(x) and math.isfinite(one.value)]
         if finite:
             shown.append((name, sorted(finite, key=lambda point: point[0])))
-    at = np.array([_place(x, is_log) for _, points in shown for x, _ in points] or [0.0])
+    place: Callable[[float], float] = math.log10 if is_log else float
+    tried = sorted({place(x): f"{x:g}" for _, points in shown for x, _ in points}.items())
+    at = np.array([x for x, _ in tried] or [0.0])
     estimates = [one for _, points in shown for _, one in points]
     ends = [end for one in estimates for end in (one.value, one.low, one.high) if math.isfinite(end)]
     xs = span(at, LEFT + 2 * _OFFSET, WIDTH - RIGHT - 2 * _OFFSET)
@@ -381,7 +383,7 @@ def response(
     drawn: list[Html] = []
     for i, (layer, (_, points)) in enumerate(zip(layers, shown, strict=True)):
         offset = (i - (len(shown) - 1) / 2) * _OFFSET * is_apart
-        places = [(xs.pixel(_place(x, is_log)) + offset, ys.pixel(one.value)) for x, one in points]
+        places = [(xs.pixel(place(x)) + offset, ys.pixel(one.value)) for x, one in points]
         line = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
         drawn.append(tag("path", d=line, class_=f"line {layer.style}"))
         for (x, y), (value, one) in zip(places, points, strict=True):
@@ -393,19 +395,14 @@ def response(
             parts.append(tag("path", d=f"M{x:.1f} {y:.1f}h0", class_=f"dots {layer.style}"))
             drawn.append(tag("g", *parts))
     grid = draw_grid(ys, ticks(ys.low, ys.high, 5), y_name)
-    axis = draw_x_axis(xs, _mark_values(shown, xs, is_log), x_name)
+    axis = draw_x_axis(xs, _mark_values(tried, xs, is_log), x_name)
     values = (", ".join(f"{write_cell(one, 3)} at {x:g}" for x, one in points) for _, points in shown)
     said = "; ".join(f"{name}: {found}" for (name, _), found in zip(shown, values, strict=True))
     return draw_figure(title, said, join([grid, axis, *drawn]), layers)
 
 
-def _place(x: float, is_log: bool) -> float:
-    return math.log10(x) if is_log else x
-
-
-def _mark_values(shown: Sequence[tuple[str, Points]], xs: Axis, is_log: bool) -> list[tuple[float, str]]:
+def _mark_values(tried: list[tuple[float, str]], xs: Axis, is_log: bool) -> list[tuple[float, str]]:
     """Return the labels below the axis: the values tried if they are far enough apart, else round ones."""
-    tried = sorted({_place(x, is_log): f"{x:g}" for _, points in shown for x, _ in points}.items())
     gaps = (xs.pixel(right) - xs.pixel(left) for (left, _), (right, _) in pairwise(tried))
     if all(gap >= _APART for gap in gaps):
         return tried

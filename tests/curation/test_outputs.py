@@ -26,7 +26,7 @@ def test_ranges_hold_every_row_once_in_order():
     for most in [3, 15, 70]:
         for seed in range(8):
             rows = draw_rows(seed, most)
-            ranges = cut_ranges(rows, SPAN)
+            ranges = cut_ranges(rows)
             pieces = [piece for parts in ranges for piece in parts]
             flat = [(shard, row) for shard, start, end in pieces for row in range(start, end)]
             assert flat == [(shard, row) for shard, count in enumerate(rows) for row in range(count)]
@@ -40,7 +40,7 @@ def test_a_new_row_changes_one_range():
         rows = [count or 1 for count in draw_rows(seed, 9)]
         for shard in range(len(rows)):
             more = [count + (number == shard) for number, count in enumerate(rows)]
-            before, after = cut_ranges(rows, 64), cut_ranges(more, 64)
+            before, after = cut_ranges(rows), cut_ranges(more)
             if len(before) == len(after):
                 changed = [a != b for a, b in zip(before, after, strict=True)]
                 assert sum(changed) == 1
@@ -51,11 +51,11 @@ def test_outputs_are_numbered_without_gaps_and_hold_what_is_kept():
         rng = np.random.default_rng(seed)
         rows = draw_rows(seed)
         kept = [np.flatnonzero(rng.random(count) < rng.choice([0, 0.05, 0.5])) for count in rows]
-        found = plan_outputs(rows, [count_pieces(position, SPAN) for position in kept], SPAN)
+        found = plan_outputs(rows, [count_pieces(position) for position in kept])
         assert [output.number for output in found] == list(range(len(found)))
         slow = Counter(
             place
-            for place, parts in enumerate(cut_ranges(rows, SPAN))
+            for place, parts in enumerate(cut_ranges(rows))
             for shard, start, end in parts
             for row in kept[shard]
             if start <= row < end
@@ -82,7 +82,7 @@ class Cut(Exception):
     """Ends a run at any place."""
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Outputs of few rows: the two shards of 45 rows become three each."""
     monkeypatch.setattr(outputs, "SPAN", SPAN)
@@ -100,7 +100,7 @@ def read_files(folder: Path, *names: str) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def test_a_run_that_is_cut_resumes_with_the_outputs_that_are_left(tmp_path, monkeypatch, tiny_scorer, small):
+def test_a_run_that_is_cut_resumes_with_the_outputs_that_are_left(tmp_path, monkeypatch, tiny_scorer):
     source, cut = write_world_shards(tmp_path / "in", 90, 45), tmp_path / "cut"
     whole = curate(tmp_path / "whole", source, tiny_scorer)
     commit, counts = outputs.commit_output, []
@@ -130,7 +130,7 @@ def test_a_run_that_is_cut_resumes_with_the_outputs_that_are_left(tmp_path, monk
     assert manifests[0] == manifests[1]
 
 
-def test_a_new_sample_changes_one_output(tmp_path, tiny_scorer, small):
+def test_a_new_sample_changes_one_output(tmp_path, tiny_scorer):
     """All others keep their bytes: a json holds raw scores, and no output follows the counts before it."""
     samples, found = scenes(91, seed=0), []
     for num in (45, 46):

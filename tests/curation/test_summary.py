@@ -193,5 +193,5 @@ def test_planted_words_lean_most():
     kept = WordCounts.of(99, ["dog"] * 200 + ["sail"] * 40 + ["cup"] * 50 + ["once"])
     dropped = WordCounts.of(99, ["dog"] * 200 + ["logo"] * 30 + ["cup"] * 50)
     first, last = counting.rank_leanings(kept, dropped, 1)
-    assert (first[:3], last[:3]) == (("sail", 40, 0), ("logo", 0, 30)) and first.z > 0 > last.z
+    assert (first[:3], last[:3]) == (("sail", 40, 0), ("logo", 0, 30)) and first[3] > 0 > last[3]
     assert counting.rank_leanings(kept, WordCounts.of(99, []), 5) == []

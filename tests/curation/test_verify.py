@@ -101,4 +101,4 @@ def test_rows_are_compared_bit_for_bit_or_within_a_bound(corpus):
     ]:
         pq.write_table(set_value(table, name, row, value), uri)
         for bound, expected in ((None, exact), (2e-2, bounded)):
-            assert [one.column for one in compare_rows(uri, found, bound)] == expected, (name, value)
+            assert [column for _, column, *_ in compare_rows(uri, found, bound)] == expected, (name, value)
