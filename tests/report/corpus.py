@@ -7,30 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from raycomp import words
 from raycomp.schema import aligned_schema, scores_schema
-from raycomp.words import (
-    BAD_ENCODING,
-    CORRUPT_IMAGE,
-    DROPPED_ALIGNMENT,
-    DROPPED_ATTRIBUTION,
-    DROPPED_UNSCORED,
-    DUPLICATE_UID,
-    HEAD,
-    KEPT,
-    NO_PHRASE,
-    NO_SEEN_PHRASE,
-    NO_VALID_NONCE,
-    OK,
-    TRUNCATED_SHARD,
-    UNSEEN,
-)
+from raycomp.words import HEAD, KEPT, OK, UNSEEN
 
 VERBS = set("holding wearing riding carrying throwing catching playing running jumping walking".split())
 PREPOSITIONS = set("in on with near of at behind through by from to over under into next".split())
 STOPS = VERBS | PREPOSITIONS | set("a an the and is are his her its their for while who that".split())
 UNSEEN_WORDS = {"river"}  # as if no picture could show one
 NONCES = ("blick", "dax", "wug", "fep", "toma", "zorp")
-BAD = (CORRUPT_IMAGE, BAD_ENCODING, DUPLICATE_UID, TRUNCATED_SHARD)
+BAD = (words.CORRUPT_IMAGE, words.BAD_ENCODING, words.DUPLICATE_UID, words.TRUNCATED_SHARD)
 SCHEMA = scores_schema(aligned_schema(2, "float32"))
 
 
@@ -51,7 +37,9 @@ def make_table(captions: Sequence[str], seed: int = 0, bad_every: int = 40) -> p
             valid = [p for p in row["phrases"] if p["drop"] is not None]
             drops = [p["drop"] for p in valid if p["target_class"] != UNSEEN]
             row["mean_pas"] = float(np.mean(drops)) if drops else None
-            lacking = NO_SEEN_PHRASE if valid else NO_VALID_NONCE if row["phrases"] else NO_PHRASE
+            lacking = (
+                words.NO_SEEN_PHRASE if valid else words.NO_VALID_NONCE if row["phrases"] else words.NO_PHRASE
+            )
             row["status"] = OK if drops else lacking
         rows.append(row)
     table = pa.Table.from_pylist(rows, SCHEMA).drop_columns("image_embedding")
@@ -104,11 +92,11 @@ def choose(table: pa.Table, align: float = 0.7, attribute: float = 0.5) -> tuple
     corpus = np.flatnonzero(~np.isnan(alignment))
     ranked = corpus[np.argsort(-alignment[corpus], kind="stable")]
     passed = ranked[: int(align * len(corpus))]
-    reason[ranked] = DROPPED_ALIGNMENT
-    reason[passed] = DROPPED_UNSCORED
+    reason[ranked] = words.DROPPED_ALIGNMENT
+    reason[passed] = words.DROPPED_UNSCORED
     scored = passed[~np.isnan(score[passed])]
     scored = scored[np.argsort(-score[scored], kind="stable")]
-    reason[scored] = DROPPED_ATTRIBUTION
+    reason[scored] = words.DROPPED_ATTRIBUTION
     reason[scored[: int(attribute * len(corpus))]] = KEPT
     ranked_last = np.zeros(len(score), bool)
     ranked_last[scored] = True

@@ -7,75 +7,49 @@ import re
 import numpy as np
 import pytest
 
-from raycomp.report.charts import (
-    MOST_BARS,
-    Layer,
-    bars,
-    histogram,
-    nice_step,
-    rebin,
-    response,
-    scatter,
-    ticks,
-)
+from raycomp.report import charts
+from raycomp.report.charts import Layer, rebin, response
 from raycomp.table import Estimate
+
+NAN = float("nan")
+KEPT, DROPPED = Layer("k", "kept"), Layer("d", "dropped")
 
 
 def test_bars_hold_what_numpy_counts_between_their_edges():
     for spread in (0.00001, 0.003, 0.04, 0.6):
-        check_bars(spread)
-
-
-def check_bars(spread):
-    value_N = np.clip(np.random.default_rng(0).normal(0.07, spread, 5000), -0.99, 0.99)
-    fine, edges_F = np.histogram(value_N, np.linspace(-1, 1, 10_001))
-    counts, edges = rebin(np.stack([fine, 2 * fine]), -1.0, 0.0002)
-    assert counts.shape[1] <= MOST_BARS + 1 and counts[0].sum() == 5000
-    np.testing.assert_array_equal(counts[1], 2 * counts[0])
-    oracle = np.add.reduceat(fine, np.searchsorted(edges_F, edges[:-1] - 1e-9))
-    oracle[-1] = fine.sum() - oracle[:-1].sum()
-    np.testing.assert_array_equal(counts[0], oracle)
-    assert counts[0, 0] > 0 and counts[0, -1] > 0
-    width = edges[1] - edges[0]
-    np.testing.assert_allclose(edges / width, np.round(edges / width), atol=1e-6)
-
-
-def test_bars_of_whole_numbers_stand_on_them():
+        value_N = np.clip(np.random.default_rng(0).normal(0.07, spread, 5000), -0.99, 0.99)
+        fine, edges_F = np.histogram(value_N, np.linspace(-1, 1, 10_001))
+        counts, edges = rebin(np.stack([fine, 2 * fine]), -1.0, 0.0002)
+        assert counts.shape[1] <= charts.MOST_BARS + 1 and counts[0, 0] > 0 and counts[0, -1] > 0
+        oracle = np.add.reduceat(fine, np.searchsorted(edges_F, edges[:-1] - 1e-9))
+        oracle[-1] = fine.sum() - oracle[:-1].sum()
+        np.testing.assert_array_equal(counts, [oracle, 2 * oracle])
+        width = edges[1] - edges[0]
+        np.testing.assert_allclose(edges / width, np.round(edges / width), atol=1e-6)
     counts, edges = rebin(np.bincount([3, 3, 5], minlength=201)[None], -0.5, 1.0)
-    assert counts.tolist() == [[2, 0, 1]] and edges.tolist() == [2.5, 3.5, 4.5, 5.5]
-    empty, _ = rebin(np.zeros((2, 201), int), -0.5, 1.0)
-    assert empty.sum() == 0
+    assert counts.tolist() == [[2, 0, 1]] and edges.tolist() == [2.5, 3.5, 4.5, 5.5], "whole numbers"
+    assert rebin(np.zeros((2, 201), int), -0.5, 1.0)[0].sum() == 0
 
 
 def test_ticks_are_round_and_inside():
     for low, high in ((0, 1), (-0.03, 0.071), (12, 90_000), (0.2899, 0.2901)):
-        values = ticks(low, high, 6)
+        values = charts.ticks(low, high, 6)
         assert 2 <= len(values) <= 7 and all(low - 1e-9 <= at <= high + 1e-9 for at, _ in values)
         for at, text in values:
             assert float(text.replace(",", "").replace("\u2212", "-")) == pytest.approx(at)
-        step = nice_step(high - low, 6)
+        step = charts.nice_step(high - low, 6)
         assert float(f"{step:.0e}"[0]) in (1, 2, 5) and step * 6 >= (high - low) * (1 - 1e-9)
 
 
-def test_histogram_draws_heights_in_proportion():
-    drawn = histogram(
-        "t", "x", (Layer("k", "kept"), Layer("d", "dropped")), np.array([[4, 2], [0, 6]]), np.arange(3.0)
-    )
+def test_every_bar_and_point_is_drawn_and_text_is_escaped():
+    drawn = charts.histogram("t", "x", (KEPT, DROPPED), np.array([[4, 2], [0, 6]]), np.arange(3.0))
     heights = [float(h) for h in re.findall(r'height="([\d.]+)" class="(?:kept|dropped)"', drawn)]
     assert np.array(heights) / heights[0] == pytest.approx([1, 0.5, 1.5], rel=0.01)
     assert "0 to 1: 4 k, 0 d" in drawn and "1 to 2: 2 k, 6 d" in drawn
-
-
-def test_scatter_draws_every_point_once():
     x = np.array([0.1, 0.2, 0.3])
-    drawn = scatter("t", "x", "y", [(Layer("k", "kept"), x, x), (Layer("d", "dropped"), x[:1], x[:1])])
-    assert drawn.count("h0") == 4
-    assert scatter("t", "x", "y", [(Layer("k", "kept"), x[:0], x[:0])]).count("h0") == 0
-    assert scatter("t", "x", "y", [(Layer("k", "kept"), x[:1], x[:1])]).count("h0") == 1
-
-
-def test_words_are_escaped_in_charts():
-    assert "<b>" not in bars("t", [("<b>x</b>", 1.0, "1 kept"), ("y", -1.0, "2")], "z")
+    for layers, count in (([(KEPT, x), (DROPPED, x[:1])], 4), ([(KEPT, x[:0])], 0), ([(KEPT, x[:1])], 1)):
+        assert charts.scatter("t", "x", "y", [(layer, x, x) for layer, x in layers]).count("h0") == count
+    assert "<b>" not in charts.bars("t", [("<b>x</b>", 1.0, "1 kept"), ("y", -1.0, "2")], "z")
 
 
 def themes() -> dict[str, dict[str, str]]:
@@ -118,9 +92,6 @@ def test_text_can_be_read_on_every_ground():
             assert contrast(rgb(colours[bar]), rgb(colours["page"])) >= 2.5, bar
 
 
-NAN = float("nan")
-
-
 def read_dots(drawn: str) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in re.findall(r'd="M([\d.]+) ([\d.]+)h0"', drawn)]
 
@@ -146,13 +117,10 @@ def test_a_log_axis_sets_powers_equally_apart():
     )
 
 
-def test_what_is_not_known_is_left_out():
+def test_what_is_not_known_is_left_out_and_series_stand_next_to_one_another():
     points = [(0.5, Estimate(NAN, NAN, NAN)), (1.0, Estimate(0.8, NAN, NAN))]
     assert len(read_dots(response("t", "x", "y", [("a", points), ("b", [])]))) == 1
     assert response("t", "x", "y", [("a", [])]).count("h0") == 0
-
-
-def test_series_stand_next_to_one_another_and_are_named():
     one = [(0.5, Estimate(0.6, 0.5, 0.7))]
     drawn = response("t", "x", "y", [("first", one), ("second", one)])
     (a, _), (b, _) = read_dots(drawn)

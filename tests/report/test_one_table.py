@@ -6,7 +6,7 @@ import io
 import pytest
 
 from raycomp.report.page import load_templates
-from raycomp.table import Column, Estimate, Numeral, Table, join_text, read_csv, write_csv
+from raycomp.table import Column, Estimate, Numeral, PValue, Table, join_text, read_csv, write_cell, write_csv
 from tests.report.html_tree import read_html
 
 
@@ -26,7 +26,7 @@ TABLE = Table(
 )
 
 
-def test_text_stands_in_columns_numbers_to_the_right():
+def test_text_stands_in_columns_and_csv_has_the_numbers_in_full_with_the_ends_of_intervals():
     assert TABLE.to_text().splitlines() == [
         "Made <up>",
         "name      rows  drop, cosine                   AUC   share",
@@ -34,13 +34,14 @@ def test_text_stands_in_columns_numbers_to_the_right():
         "longer       -             -                     -       -",
         "One note.",
     ]
-
-
-def test_csv_has_the_numbers_in_full_and_the_ends_of_intervals():
-    head, first, second = csv.reader(io.StringIO(TABLE.to_csv()))
-    assert head == ["name", "rows", "drop, cosine", "AUC", "AUC low", "AUC high", "share"]
-    assert first == ["a <b>", "12345", "-0.125", "0.9", "0.8", "0.95", "50.0\u00a0%"]
-    assert second == ["longer", "", "", "", "", "", "\u2013"]
+    assert [*csv.reader(io.StringIO(TABLE.to_csv()))] == [
+        ["name", "rows", "drop, cosine", "AUC", "AUC low", "AUC high", "share"],
+        ["a <b>", "12345", "-0.125", "0.9", "0.8", "0.95", "50.0\u00a0%"],
+        ["longer", "", "", "", "", "", "\u2013"],
+    ]
+    said = [write_cell(PValue(p), 3) for p in (0.04, 1e-4, 9e-5, 0.0, NAN)]
+    assert said == ["0.0400", "0.0001", "< .0001", "< .0001", "\u2013"], "a small p is a bound in text"
+    assert write_csv([[PValue(1e-7)]]) == "1e-07\n"
 
 
 def test_html_escapes_and_says_the_same_numbers():
@@ -52,15 +53,12 @@ def test_html_escapes_and_says_the_same_numbers():
     assert tree.all("h2")[0].text == "Made <up>"
 
 
-def test_a_head_of_empty_names_is_left_out_and_an_empty_table_has_its_head():
+def test_a_head_of_empty_names_is_left_out_and_paragraphs_are_filled():
     facts = Table("", ("", ""), [("rows", Numeral("7")), ("shards", Numeral("12"))])
     assert facts.to_text() == "rows     7\nshards  12"
     empty = Table("None", ("a", "b"), [])
     assert empty.to_text() == "None\na  b" and empty.to_csv() == "a,b\n"
     assert read_html(draw(empty)).all("th")
-
-
-def test_paragraphs_are_filled_and_stand_apart():
     text = join_text(["word " * 50, TABLE, "end"])
     assert text.count("\n\n") == 2 and max(map(len, text.splitlines())) <= 100
 
