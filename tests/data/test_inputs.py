@@ -151,20 +151,22 @@ def test_what_is_no_file_is_no_shard(corpus):
         expand_input(str(corpus / "pipe.tar"))
 
 
-@pytest.mark.parametrize("name", ["x.tar.gz", "x.TGZ", "sub/x.tar.zst", "x.tbz2"])
-def test_compressed_tars_are_not_skipped_in_silence(corpus, name):
-    (corpus / name).touch()
-    with pytest.raises(ValueError, match=r"is compressed and cannot be read; unpack it"):
-        expand_input(str(corpus))
-    assert len(names(corpus / "*.tar")) == 3
+def test_compressed_tars_are_not_skipped_in_silence(corpus):
+    for name in ["x.tar.gz", "x.TGZ", "sub/x.tar.zst", "x.tbz2"]:
+        (corpus / name).touch()
+        with pytest.raises(ValueError, match=rf"{name} is compressed and cannot be read; unpack it"):
+            expand_input(str(corpus))
+        assert len(names(corpus / "*.tar")) == 3, name
+        (corpus / name).unlink()
 
 
-@pytest.mark.parametrize("folder", ["x[1]", "{a,b}", "{0..3}", "what?", "*"])
-def test_a_name_that_exists_is_no_pattern(corpus, folder):
-    (corpus / "sub").rename(corpus / folder)
-    assert names(corpus / folder) == ["a.parquet", "b.tar"]
-    assert names(corpus / folder / "b.tar") == ["b.tar"]
-    assert names(corpus / folder / "*.tar") == names(corpus / folder / "{b,b}.tar") == ["b.tar"]
+def test_a_name_that_exists_is_no_pattern(corpus):
+    before = corpus / "sub"
+    for folder in ["x[1]", "{a,b}", "{0..3}", "what?", "*"]:
+        before = before.rename(corpus / folder)
+        assert names(before) == ["a.parquet", "b.tar"], folder
+        assert names(before / "b.tar") == ["b.tar"], folder
+        assert names(before / "*.tar") == names(before / "{b,b}.tar") == ["b.tar"], folder
 
 
 def test_results_of_a_run_are_no_samples(corpus):

@@ -49,31 +49,24 @@ def write_config(monkeypatch, tmp_path, **values) -> None:
     monkeypatch.setattr(ray_private.state, "get_max_resources_from_cluster_config", lambda: None)
 
 
-@pytest.mark.parametrize(
-    ("most", "offered"), [({}, 3 * 4 + 2 * 8), ({"max_workers": 3}, 2 * 8 + 4), ({"max_workers": 0}, 0)]
-)
-def test_as_many_gpus_may_come_as_there_may_be_workers_with_them(monkeypatch, tmp_path, most, offered):
-    write_config(monkeypatch, tmp_path, **most)
-    assert count_offered("GPU") == offered
+def test_as_many_gpus_may_come_as_there_may_be_workers_with_them(monkeypatch, tmp_path):
+    for most, offered in [({}, 3 * 4 + 2 * 8), ({"max_workers": 3}, 2 * 8 + 4), ({"max_workers": 0}, 0)]:
+        write_config(monkeypatch, tmp_path, **most)
+        assert count_offered("GPU") == offered, most
 
 
-@pytest.mark.parametrize(
-    ("nodes", "offered"),
-    [
+def test_limits_that_nobody_reports_are_none_only_where_nothing_starts_nodes(monkeypatch, tmp_path):
+    write_config(monkeypatch, tmp_path)
+    monkeypatch.setattr(ray_gpus, "_CLUSTER_CONFIG", tmp_path / "no.yaml")
+    for nodes, offered in [
         ([(True, {"ray.io/node-id": "a"})], 0),
         ([(True, {"ray.io/node-group": "headgroup"})], math.inf),
         ([(True, {}), (True, {"ray.io/node-group": "gpu-spot"})], math.inf),
         ([(True, {}), (False, {"ray.io/node-group": "gpu-spot"})], 0),
-    ],
-)
-def test_limits_that_nobody_reports_are_none_only_where_nothing_starts_nodes(
-    monkeypatch, tmp_path, nodes, offered
-):
-    write_config(monkeypatch, tmp_path)
-    monkeypatch.setattr(ray_gpus, "_CLUSTER_CONFIG", tmp_path / "no.yaml")
-    found = [{"Alive": alive, "Labels": labels} for alive, labels in nodes]
-    monkeypatch.setattr(ray_gpus.ray, "nodes", lambda: found)
-    assert count_offered("GPU") == offered
+    ]:
+        found = [{"Alive": alive, "Labels": labels} for alive, labels in nodes]
+        monkeypatch.setattr(ray_gpus.ray, "nodes", lambda found=found: found)
+        assert count_offered("GPU") == offered, nodes
 
 
 def test_what_the_cluster_itself_knows_of_its_node_types_goes_first(monkeypatch, tmp_path):
@@ -138,19 +131,13 @@ def test_a_gpu_that_comes_late_is_found():
 
 
 def test_a_scorer_without_the_gpu_it_was_promised_or_with_another_is_refused(monkeypatch):
-    with pytest.raises(UserError, match=r"reports a GPU, but torch finds none there"):
-        check_gpu(L4)
+    for wanted in (L4, MIXED):
+        with pytest.raises(UserError, match=r"reports a GPU, but torch finds none there"):
+            check_gpu(wanted)
     monkeypatch.setattr(ray_gpus, "describe_gpu", lambda: L4)
-    check_gpu(dict(L4))
+    assert check_gpu(MIXED) == say_gpu(L4) == check_gpu(dict(L4))
     with pytest.raises(UserError, match=r"^cluster: a scorer has NVIDIA L4 \(capability 8\.9, .* H100 80GB"):
         check_gpu(H100)
-
-
-def test_where_any_gpu_will_do_it_is_named_and_there_must_be_one(monkeypatch):
-    with pytest.raises(UserError, match="torch finds none there"):
-        check_gpu(MIXED)
-    monkeypatch.setattr(ray_gpus, "describe_gpu", lambda: L4)
-    assert check_gpu(MIXED) == say_gpu(L4) == check_gpu(L4)
 
 
 def test_rows_of_several_kinds_of_gpu_are_counted_by_shard(tmp_path, monkeypatch):

@@ -24,25 +24,26 @@ class Command:
         return self.code
 
 
-@pytest.mark.parametrize(
-    ("code", "ended", "stopped"),
-    [(0, 0, []), (2, 2, ["night"]), (3, 3, ["night"]), (4, 4, []), (5, 5, []), (143, 143, []), (-9, 137, [])],
-)
-def test_what_another_try_would_repeat_is_stopped(monkeypatch, code, ended, stopped):
-    lines: list[list[str]] = []
-    monkeypatch.setattr(ray_job.subprocess, "Popen", lambda line: lines.append(line) or Command(code))
-    monkeypatch.setenv(JOB_VARIABLE, JOB)
-    found: list[str] = []
-    assert ray_job.main(["curate", "--out", "a b"], found.append) == ended
-    assert found == stopped and lines == [[sys.executable, "-m", "raycomp", "curate", "--out", "a b"]]
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-
-
-def test_outside_of_a_job_nothing_is_stopped(monkeypatch):
-    monkeypatch.setattr(ray_job.subprocess, "Popen", lambda line: Command(2))
-    monkeypatch.delenv(JOB_VARIABLE, raising=False)
-    found: list[str] = []
-    assert ray_job.main([], found.append) == 2 and found == []
+def test_what_another_try_would_repeat_is_stopped_within_a_job(monkeypatch):
+    for code, ended, is_final in [
+        (0, 0, 0),
+        (2, 2, 1),
+        (3, 3, 1),
+        (4, 4, 0),
+        (5, 5, 0),
+        (143, 143, 0),
+        (-9, 137, 0),
+    ]:
+        for job, stopped in [(JOB, ["night"] * is_final), ("{}", [])]:
+            lines: list[list[str]] = []
+            take = lambda line, lines=lines, code=code: lines.append(line) or Command(code)  # noqa: E731
+            monkeypatch.setattr(ray_job.subprocess, "Popen", take)
+            monkeypatch.setenv(JOB_VARIABLE, job)
+            found: list[str] = []
+            assert ray_job.main(["curate", "--out", "a b"], found.append) == ended, code
+            assert found == stopped, (code, job)
+            assert lines == [[sys.executable, "-m", "raycomp", "curate", "--out", "a b"]]
+            assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 @pytest.mark.slow

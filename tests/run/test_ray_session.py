@@ -170,24 +170,19 @@ REFUSED.__cause__ = RuntimeError(
 )
 
 
-@pytest.mark.parametrize(
-    ("mode", "error", "message"),
-    [
-        (None, REFUSED, "RAY_AUTH_MODE is not token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to"),
+def test_a_cluster_with_a_token_says_so_and_what_to_set(monkeypatch):
+    monkeypatch.setattr(ray_session.ray, "is_initialized", lambda: False)
+    for mode, error, message in [
+        ("", REFUSED, "RAY_AUTH_MODE is not token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to"),
         ("token", REFUSED, "the token is missing or wrong; set RAY_AUTH_TOKEN_PATH to"),
         ("token", AuthenticationError("no token was found"), "the token is missing or wrong; set"),
-    ],
-)
-def test_a_cluster_with_a_token_says_so_and_what_to_set(monkeypatch, mode, error, message):
-    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    if mode:
+    ]:
         monkeypatch.setenv("RAY_AUTH_MODE", mode)
-    monkeypatch.setattr(ray_session.ray, "init", raising(error))
-    monkeypatch.setattr(ray_session.ray, "is_initialized", lambda: False)
-    with pytest.raises(ValueError) as refused, connect(ClusterConfig(address="10.0.0.1:6379")):
-        pass
-    said = "cluster.address='10.0.0.1:6379': authentication failed: the cluster requires a token, "
-    assert type(refused.value) is ValueError and str(refused.value).startswith(f"{said}{message}")
+        monkeypatch.setattr(ray_session.ray, "init", raising(error))
+        with pytest.raises(ValueError) as refused, connect(ClusterConfig(address="10.0.0.1:6379")):
+            pass
+        said = "cluster.address='10.0.0.1:6379': authentication failed: the cluster requires a token, "
+        assert type(refused.value) is ValueError and str(refused.value).startswith(f"{said}{message}")
 
 
 def test_a_cluster_that_cannot_be_joined_fails_in_a_line(monkeypatch):

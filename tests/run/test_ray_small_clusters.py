@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -63,22 +64,12 @@ def see(
     monkeypatch.setattr(ray_cluster, "count_offered", lambda resource: offered)
 
 
-@pytest.mark.parametrize(
-    ("cpus", "offered", "share"),
-    [
-        ([2], 0, 0.5),
-        ([2], 2, 0.5),
-        ([0, 1], 0, 0.25),
-        # Nodes will come: as many as are said, or an unknown number.
-        ([0, 2], 100, 1.0),
-        ([], 100, 1.0),
-        ([0], float("inf"), 1.0),
-        ([64], float("inf"), 1.0),
-    ],
-)
-def test_what_an_autoscaler_adds_counts(monkeypatch, cpus, offered, share):
-    see(monkeypatch, cpus, offered)
-    assert share_cpus(1, 2, {}) == share
+def test_what_an_autoscaler_adds_counts(monkeypatch):
+    """Nodes will come: as many as are said, or an unknown number."""
+    now = [([2], 0, 0.5), ([2], 2, 0.5), ([0, 1], 0, 0.25)]
+    for cpus, offered, share in [*now, ([0, 2], 100, 1), ([], 100, 1), ([0], inf, 1), ([64], inf, 1)]:
+        see(monkeypatch, cpus, offered)
+        assert share_cpus(1, 2, {}) == share, (cpus, offered)
 
 
 def test_shares_of_a_cpu_never_exceed_it(monkeypatch):
