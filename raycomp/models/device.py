@@ -127,9 +127,7 @@ def describe_gpu() -> dict[str, Any] | None:
 
 
 def start_fetch(tensor: Tensor) -> Callable[[], Tensor]:
-    """Start to copy a tensor to the CPU; return a call that waits for this copy alone and returns it."""
-    if tensor.device.type != "cuda":
-        return tensor.cpu
+    """Start to copy a GPU's tensor to the CPU; return a call that waits for it alone and returns it."""
     fetched = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     fetched.copy_(tensor, non_blocking=True)
     computed = torch.cuda.current_stream(tensor.device).record_event()
@@ -222,7 +220,7 @@ class Device:
 
     def fetch(self, tensor: Tensor) -> Callable[[], Tensor]:
         """Return a call that returns the tensor on the CPU, when what was launched so far has computed it."""
-        return start_fetch(tensor) if self.overlaps else tensor.cpu
+        return start_fetch(tensor) if self.is_gpu and self.overlaps else tensor.cpu
 
     def map(self, run: Callable[..., Result], *items: Iterable) -> list[Result]:
         """Return ``run`` of every item, without gradients.

@@ -148,7 +148,7 @@ class Trainer(Generic[Goal]):
         numbers = towers.add_up(torch.cat([shares, bad_2]))
         step, where = self.step, self.objective.where
         weights = self.objective.said_weights if step == 0 else None
-        read = start_fetch(numbers)
+        read = start_fetch(numbers) if numbers.is_cuda else numbers.cpu
 
         def judge() -> Mapping[str, float]:
             *values, num_bad, num = read().tolist()
