@@ -163,3 +163,10 @@ def test_order_and_relations_leave_a_composition_as_it_was_bit_for_bit():
     primitive_BPD = draw(3, 6)[torch.from_numpy(layout.index_BP)]
     first, *others = composer(primitive_BPD, torch.from_numpy(layout.valid_BP)).composed_BD
     assert all(first.equal(other) for other in others)
+
+
+def test_captions_as_compositions_of_one():
+    composer, text_BD = build(6, noise=0.3), draw(4, 6, seed=11)
+    expected = composer.turn(composer.shape(text_BD))
+    assert torch.allclose(composer.adapt(text_BD), expected / expected.norm(dim=1, keepdim=True))
+    assert torch.allclose(build(6).adapt(text_BD), text_BD)

@@ -122,3 +122,10 @@ def test_too_few_pairs_have_none_and_shapes_must_fit():
     assert all(map(math.isnan, some.curve))
     with pytest.raises(ValueError, match="as many rows"):
         bound(x, x[1:])
+
+
+def test_no_text_is_drawn_twice_on_a_side():
+    first, second = np.random.default_rng(1).integers(0, 40, (2, 300))
+    for seed in range(20):
+        rows = probe.draw_pairs(first, second, np.random.default_rng(seed))
+        assert len(rows) == len(set(first[rows])) == len(set(second[rows])) > 15

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.sparse import csr_array
 
-from raycomp.core.refine import assign_bins, balance, compute_edges, draw_one, fit_tilting, tilt
+from raycomp.core.refine import assign_bins, balance, compute_edges, draw_one, fit_tilting, spread_gaps, tilt
 
 
 def make_candidates(seed: int = 0, captions: int = 300, each: int = 6, features: int = 8):
@@ -82,3 +82,9 @@ def test_mirrored_cells_hold_equally_many():
                 assert kept_T[mine].sum() == (min(mine.sum(), other.sum()) if bin else mine.sum())
                 if 0 < kept_T[mine].sum() < mine.sum():
                     assert order_T[mine & kept_T].max() < order_T[mine & ~kept_T].min()
+
+
+def test_sums_of_0_make_a_histogram_symmetric():
+    gap_T = np.array([0.5, -0.5, 2.0, -2.0, 0.0])
+    spread = spread_gaps(gap_T, np.array([1.0]))
+    np.testing.assert_array_equal(spread, [[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]])

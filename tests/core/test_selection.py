@@ -190,3 +190,11 @@ def test_the_first_of_every_uid_is_found():
         for rows in (np.flatnonzero(bucket == b) for b in range(3)):
             got = selection.find_firsts(uid[rows], ordinal[rows], position[rows])
             assert rows[got].tolist() == want[rows].tolist()
+
+
+def test_random_scores_do_not_depend_on_the_batch():
+    uid = draw_uids(np.random.default_rng(6), 1000)
+    whole = selection.random_scores(uid, 9)
+    assert 0 <= whole.min() < whole.max() < 1 and abs(whole.mean() - 0.5) < 0.05
+    parts = [selection.random_scores(part, 9) for part in np.split(uid, [1, 7, 500])]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)

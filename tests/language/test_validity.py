@@ -178,3 +178,13 @@ def test_every_labelled_text_is_unchanged_by_itself_and_restored_by_going_back()
         for op in OPERATIONS:
             assert judge_edit(op, after, after, before, [], load_lexicon()) == "unchanged"
             assert judge_edit(op, after, before, before, [], load_lexicon()) == "restored"
+
+
+def test_words_at_random_are_no_negatives():
+    """What a model without sense writes: words of captions in any order."""
+    rng = np.random.default_rng(1)
+    words = sorted({word for row in ROWS for word in row["after"].split()})
+    texts = [" ".join(words[i] for i in rng.integers(len(words), size=8)) for _ in range(100)]
+    before, *after = parse("A brown dog runs across a green field.", *texts)
+    for op in OPERATIONS:
+        assert all(judge_edit(op, before, one, before, [], load_lexicon()) for one in after)
