@@ -30,8 +30,8 @@ from raycomp.core.intervals import compute_share
 from raycomp.data.parquet import OTHERS
 from raycomp.language.overlap import count_context
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.negatives.engines import write_by_rules
 from raycomp.negatives.judges import load_reader
+from raycomp.negatives.write import write_by_rules
 from raycomp.words import OPERATIONS
 
 SETTINGS = [(context, proposals) for context in (False, True) for proposals in (6, 32)]

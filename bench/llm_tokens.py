@@ -31,7 +31,7 @@ import pyarrow as pa
 from raycomp.config import ClusterConfig, override_all
 from raycomp.language.prompts import CAPTION_FORM, SCHEMAS
 from raycomp.negatives import vllm as engine
-from raycomp.negatives.ask import MESSAGES, PromptSource, ask, read_replies
+from raycomp.negatives.ask import MESSAGES, PromptSource, ask, read_replies, sampling
 from raycomp.negatives.config import LlmConfig, NegativesConfig
 from raycomp.run.local import connect
 from raycomp.words import KEY
@@ -114,7 +114,7 @@ def run_bare(prompts: pa.Table, config: LlmConfig, settings: dict[str, Any]) -> 
     ]
     params = [
         SamplingParams(
-            **engine.sampling(config, key),
+            **sampling(config, key),
             structured_outputs=StructuredOutputsParams(json=json.dumps(SCHEMAS[CAPTION_FORM])),
         )
         for key in prompts[KEY].to_pylist()

@@ -23,7 +23,7 @@ from raycomp.language.concepts import Edit, Parsed, parse_concepts
 from raycomp.language.prompts import apply_calls, propose
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.negatives.engines import write_by_rules
+from raycomp.negatives.write import write_by_rules
 from raycomp.words import CAPTION, CONCEPT_KINDS, OPERATIONS, UID
 
 AT_MOST = 6

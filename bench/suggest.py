@@ -31,7 +31,7 @@ from raycomp.core.intervals import compute_share
 from raycomp.language.overlap import bigram_likelihood, count_ngrams, leave_out
 from raycomp.models.language_model import LanguageModel
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
-from raycomp.negatives.engines import UNLIKELY
+from raycomp.negatives.write import UNLIKELY
 from raycomp.words import OPERATIONS
 from tests.negatives.llm import find_small_model, write_captions, write_small_model
 

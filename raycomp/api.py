@@ -85,7 +85,7 @@ def negatives_of(
     The last model stays loaded for the next call. Raises ValueError for lists of different lengths, values of
     other types, another engine, and a model that is not available.
     """
-    from raycomp.negatives.texts import write_negatives_of
+    from raycomp.negatives.write import write_negatives_of
 
     return write_negatives_of(captions, model, weights, config, uids)
 

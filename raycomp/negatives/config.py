@@ -190,6 +190,11 @@ class LlmConfig(OptionGroup, name="llm"):
         """The minimum and the maximum number of engines."""
         return read_span("llm.engines", self.engines)
 
+    @property
+    def gpus_per_engine(self) -> int:
+        """The number of GPUs that compute one engine together."""
+        return self.tensor_parallel * self.pipeline_parallel
+
 
 @dataclass(frozen=True)
 class NegativesConfig(OptionGroup):

@@ -5,34 +5,17 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from posixpath import dirname
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from raycomp.config import UserError
 from raycomp.core.selection import parse_uids
-from raycomp.curation.outputs import (
-    SIZES,
-    Output,
-    OutputFolder,
-    commit_output,
-    enrich,
-    read_sizes,
-    split_rows,
-)
+from raycomp.curation import outputs
 from raycomp.curation.write import changed_error, hash_image, read_caption
+from raycomp.data import parquet
 from raycomp.data.files import Folder, join_uri, new_file, resolve
 from raycomp.data.inputs import IMAGE_EXTENSIONS, ShardPath
-from raycomp.data.parquet import (
-    count_rows,
-    from_rows,
-    read_columns,
-    read_rows,
-    read_schema,
-    to_matrix,
-    write_table,
-)
 from raycomp.data.reader import extract
 from raycomp.data.samples import parse_object
 from raycomp.negatives.captions import CaptionFile, read_aligned
@@ -59,30 +42,32 @@ def write_shards(
     negatives. Raises UserError, and leaves no ``shards/``, if a sample is not the one that its negatives were
     written for, or its image is not the one that the curation wrote.
     """
-    counts = list(map_files(count_rows, negatives, label="count"))
-    sizes = find_sizes(dirname(shards[0].uri), len(shards), sum(counts)) if shards else []
+    counts = list(map_files(parquet.count_rows, negatives, label="count"))
+    sizes = _find_sizes(dirname(shards[0].uri), len(shards), sum(counts)) if shards else []
     if sum(sizes) != sum(counts):
         raise UserError(f"{len(shards)} shards cannot hold {sum(counts)} samples in the layout of curate")
-    outputs = [Output(number, sizes[number], reads) for number, reads in enumerate(split_rows(counts, sizes))]
-    folder = OutputFolder(out, work, outputs)
+    reads = outputs.split_rows(counts, sizes)
+    folder = outputs.OutputFolder(
+        out, work, [outputs.Output(number, sizes[number], own) for number, own in enumerate(reads)]
+    )
     firsts = [0, *accumulate(sizes)]
     jobs = [
-        (shards[number], [(negatives[file], start, end) for file, start, end in reads], firsts[number])
-        for number, _, reads in folder.left
+        (shards[number], [(negatives[file], start, end) for file, start, end in own], firsts[number])
+        for number, _, own in folder.left
     ]
     folder.write(_write_shard, jobs, map_files(_read_uids, negatives, label="count"), kept)
 
 
-def find_sizes(folder: str, num_shards: int, num_samples: int) -> list[int]:
+def _find_sizes(folder: str, num_shards: int, num_samples: int) -> list[int]:
     """Return the samples of each of a curation's shards, of ``num_samples`` in all."""
-    there = Folder(folder).exists(SIZES)
-    sizes = read_sizes(join_uri(folder, SIZES) if there else None, num_shards)
+    there = Folder(folder).exists(outputs.SIZES)
+    sizes = outputs.read_sizes(join_uri(folder, outputs.SIZES) if there else None, num_shards)
     before = accumulate([0, *sizes])
     return [max(0, min(size, num_samples - start)) for size, start in zip(sizes, before, strict=False)]
 
 
 def _read_uids(uri: str) -> np.ndarray:
-    return parse_uids(read_columns(uri, [UID])[UID])
+    return parse_uids(parquet.read_columns(uri, [UID])[UID])
 
 
 def _write_shard(
@@ -90,29 +75,27 @@ def _write_shard(
 ) -> tuple[int, int]:
     """Return the number of samples written; images stay unchanged."""
     shard, parts, first = job
-    rows: list[dict[str, Any]] = []
+    rows = []
     for uri, start, end in parts:
-        rows += read_columns(uri, [UID, CAPTION, NEGATIVES]).slice(start, end - start).to_pylist()
+        rows += parquet.read_columns(uri, [UID, CAPTION, NEGATIVES]).slice(start, end - start).to_pylist()
     images = None  # a curation need not store the SHA-256 of the images that it wrote
-    if kept is not None and IMAGE_SHA256 in read_schema(kept).names:
-        tables = read_rows(kept, [IMAGE_SHA256], first + np.arange(len(rows)))
+    if kept is not None and IMAGE_SHA256 in parquet.read_schema(kept).names:
+        tables = parquet.read_rows(kept, [IMAGE_SHA256], first + np.arange(len(rows)))
         images = [image for table in tables for image in table[IMAGE_SHA256].to_pylist()]
-    return commit_output(out, work, shard.ordinal, _enrich(shard, rows, images), {}), 0
 
+    def enrich() -> Iterator[tuple[str, dict[str, bytes]]]:
+        left = set(range(len(rows)))
+        for position, members in extract(shard, set(left)):
+            row, (_, own) = rows[position], parse_object(members.get("json"))
+            is_same = ((own or {}).get(UID), read_caption(members)) == (row[UID], row[CAPTION])
+            if not is_same or (images is not None and hash_image(members) != images[position]):
+                raise changed_error(shard, position)
+            left.remove(position)
+            yield row[UID], outputs.enrich(members, row[UID], row[CAPTION], {NEGATIVES: row[NEGATIVES]})
+        if left:
+            raise changed_error(shard, min(left))
 
-def _enrich(
-    shard: ShardPath, rows: list[dict[str, Any]], images: list[str] | None
-) -> Iterator[tuple[str, dict[str, bytes]]]:
-    left = set(range(len(rows)))
-    for position, members in extract(shard, set(left)):
-        row, (_, own) = rows[position], parse_object(members.get("json"))
-        is_same = ((own or {}).get(UID), read_caption(members)) == (row[UID], row[CAPTION])
-        if not is_same or (images is not None and hash_image(members) != images[position]):
-            raise changed_error(shard, position)
-        left.remove(position)
-        yield row[UID], enrich(members, row[UID], row[CAPTION], {NEGATIVES: row[NEGATIVES]})
-    if left:
-        raise changed_error(shard, min(left))
+    return outputs.commit_output(out, work, shard.ordinal, enrich(), {}), 0
 
 
 def write_negclip(
@@ -127,12 +110,12 @@ def write_negclip(
     folder ``shards_uri``. Raises ValueError where they do not hold the images of all captions.
     """
     tars = [name for name in Folder(shards_uri).list_names() if _SHARD.fullmatch(name)]
-    counts = list(map_files(count_rows, negatives, label="count"))
+    counts = list(map_files(parquet.count_rows, negatives, label="count"))
     # The samples of a curation's shards have the order of its scores, and so do negatives.
-    sizes = find_sizes(shards_uri, len(tars), sum(counts))
+    sizes = _find_sizes(shards_uri, len(tars), sum(counts))
     jobs = [
         (source, uri, [join_uri(shards_uri, tars[tar]) for tar, _, _ in reads])
-        for source, uri, reads in zip(sources, negatives, split_rows(sizes, counts), strict=True)
+        for source, uri, reads in zip(sources, negatives, outputs.split_rows(sizes, counts), strict=True)
     ]
     first = 0
     with new_file(out.at("exports", "negclip.tsv")) as file:
@@ -150,23 +133,23 @@ def write_negclip(
 def write_neighbours(sources: Sequence[CaptionFile], negatives: Sequence[str], out: Folder) -> None:
     """Write for each caption's pair the uids of the three whose images are nearest in the same file."""
     jobs = list(zip(sources, negatives, strict=True))
-    for _ in map_tasks(_write_neighbours, jobs, out.at("exports", "neighbours"), label="export"):
-        pass
+    list(map_tasks(_write_neighbours, jobs, out.at("exports", "neighbours"), label="export"))
 
 
 def _write_neighbours(job: tuple[CaptionFile, str], folder: str) -> None:
     source, uri = job
-    uids = read_columns(uri, [UID])[UID].to_pylist()
+    uids = parquet.read_columns(uri, [UID])[UID].to_pylist()
     near = find_nearest(_load_embeddings(source, uids), NUM_NEIGHBOURS)
     rows = [(uid, [uids[place] for place in places]) for uid, places in zip(uids, near, strict=True)]
-    write_table(from_rows(rows, _NEIGHBOURS), join_uri(folder, uri.rpartition("/")[2]), _NEIGHBOURS)
+    table, name = parquet.from_rows(rows, _NEIGHBOURS), uri.rpartition("/")[2]
+    parquet.write_table(table, join_uri(folder, name), _NEIGHBOURS)
 
 
 def _load_embeddings(source: CaptionFile, uids: Sequence[str]) -> np.ndarray:
     """Return the stored embeddings of pairs of a file."""
     table = read_aligned(source.uri, [UID, IMAGE_EMBEDDING])
     place = {uid: i for i, uid in enumerate(table[UID].to_pylist())}
-    return to_matrix(table[IMAGE_EMBEDDING])[[place[uid] for uid in uids]].astype(np.float32)
+    return parquet.to_matrix(table[IMAGE_EMBEDDING])[[place[uid] for uid in uids]].astype(np.float32)
 
 
 def to_title(caption: str) -> str:
@@ -183,16 +166,14 @@ def to_title(caption: str) -> str:
 def _read_negclip(job: tuple[CaptionFile, str, list[str]]) -> list[tuple[str, str, list[str], list[int]]]:
     """Return title, path, texts and nearest rows of one file's captions that have negatives."""
     source, uri, shards = job
-    rows = [row for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist() if row[NEGATIVES]]
+    rows = [row for row in parquet.read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist() if row[NEGATIVES]]
     image_ND = _load_embeddings(source, [row[UID] for row in rows])
     names = {uid: name for shard in shards for uid, name in _read_image_names(shard)}
     found = []
     for row, near in zip(rows, find_nearest(image_ND, NUM_NEIGHBOURS), strict=True):
         if row[UID] not in names:
-            raise UserError(
-                f"negatives.export=negclip: the curation's shards lack the image of {row[UID]}; they are "
-                f"incomplete or belong to another run; curate or select again"
-            )
+            lack = f"the curation's shards lack the image of {row[UID]}; they are incomplete or belong to "
+            raise UserError(f"negatives.export=negclip: {lack}another run; curate or select again")
         texts = [negative["text"] for negative in row[NEGATIVES]]
         found.append((to_title(row[CAPTION]), names[row[UID]], texts, near))
     return found

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from raycomp import words
 from raycomp.config import ParserConfig
-from raycomp.data.files import Folder, copy_file, read_stamp
-from raycomp.data.parquet import add_columns, from_rows, read_columns, readable, write_table
+from raycomp.data import parquet
+from raycomp.data.files import Folder, read_stamp
 from raycomp.data.runs import check_results, digest, read_finished
 from raycomp.language import overlap
 from raycomp.language.changes import splice_tokens
@@ -78,23 +78,21 @@ def read_by_form(reader: Reader, captions: Sequence[str], proposed: Sequence[Seq
     parsed: list[str] = []
     alike: list[tuple[str, str]] = []
     for caption, chains in zip(captions, proposed, strict=True):
-        known: dict[tuple, str] = {}
+        forms: dict[tuple, str] = {}
         for first, *later in chains:
             parsed += [text for edit in (first, *later) for text in (edit.base,) if text]
             parsed += [edit.text for edit in later]
-            text, is_alike = (
-                caption,
-                first.op == words.ADD or (first.op == words.REPLACE and first.kind != words.RELATION),
-            )
-            if first.op != words.REPLACE:
+            if first.op == words.REPLACE:
+                known, is_alike = caption, first.kind != words.RELATION
+            else:
                 form = first.op, first.kind, first.base, first.touched[0][0], len(first.text.split())
-                text = known.setdefault(form, first.text)
-            if is_alike and text != first.text:
-                alike.append((text, first.text))
+                known, is_alike = forms.setdefault(form, first.text), first.op == words.ADD
+            if is_alike and known != first.text:
+                alike.append((known, first.text))
             else:
                 parsed.append(first.text)
     reader.read(parsed)
-    reader.read([text for known_text, text in alike if not reader.splice(known_text, text)])
+    reader.read([text for known, text in alike if not reader.splice(known, text)])
 
 
 MOST_CONTEXT = 1_000_000
@@ -117,14 +115,14 @@ def write_context(sources: Sequence[CaptionFile], num_captions: int, parser: Par
             context = overlap.keep_commonest(context, _SLACK // 2 * overlap.MOST_ENTRIES)
     tables = overlap.keep_commonest(context).tables
     rows = [(name, *pair, count) for name in overlap.TABLES for pair, count in sorted(tables[name].items())]
-    write_table(from_rows(rows, CONTEXT_SCHEMA), uri, CONTEXT_SCHEMA)
+    parquet.write_table(parquet.from_rows(rows, CONTEXT_SCHEMA), uri, CONTEXT_SCHEMA)
 
 
 def _count_context(source: CaptionFile, limit: float, parser: ParserConfig) -> Context:
     context = overlap.no_context()
     for table in load_captions(source, _CONTEXT_ROWS):
         rows = zip(table[words.UID].to_pylist(), table[words.CAPTION].to_pylist(), strict=True)
-        texts = [readable(text) for uid, text in rows if text and draw_uid(uid, "context") < limit]
+        texts = [parquet.readable(text) for uid, text in rows if text and draw_uid(uid, "context") < limit]
         texts = [text for text in texts if text.strip() and len(text) <= LONGEST_EDITED]
         reader = load_reader(parser)
         reader.read(texts)
@@ -132,15 +130,19 @@ def _count_context(source: CaptionFile, limit: float, parser: ParserConfig) -> C
     return context
 
 
+@lru_cache(maxsize=2)
+def _load(make: Callable[[str], Any], uri: str, stamp: tuple[int | None, int | None]) -> Any:
+    return make(uri)
+
+
 def load_context(uri: str) -> Context:
     """Return the counts of a file that ``write_context`` wrote, loaded once per process."""
-    return _load_context(uri, read_stamp(uri))
+    return _load(_read_context, uri, read_stamp(uri))
 
 
-@lru_cache(maxsize=1)
-def _load_context(uri: str, stamp: tuple[int | None, int | None]) -> Context:
+def _read_context(uri: str) -> Context:
     context = overlap.no_context()
-    for row in read_columns(uri).to_pylist():
+    for row in parquet.read_columns(uri).to_pylist():
         context.tables[row["table"]][row["first"], row["second"]] = row["count"]
     return context
 
@@ -150,20 +152,16 @@ def write_photos(sources: Sequence[CaptionFile], uri: str) -> None:
     found = [row for rows in map_files(_draw_photos, sources, label="draw photos") for row in rows]
     vectors = [vector for *_, vector in nsmallest(NUM_PHOTOS, found, key=lambda row: row[:2])]
     table = pa.table({words.IMAGE_EMBEDDING: pa.array(vectors, _PHOTOS.field(0).type)})
-    write_table(table, uri, _PHOTOS)
+    parquet.write_table(table, uri, _PHOTOS)
 
 
 def _draw_photos(source: CaptionFile) -> list[tuple[float, str, list[float]]]:
     kept: list[tuple[float, str, list[float]]] = []
     for table in load_captions(source, 10 * _CONTEXT_ROWS):
-        drawn = (
-            (draw_uid(uid, "screen"), uid, place) for place, uid in enumerate(table[words.UID].to_pylist())
-        )
-        first = nsmallest(NUM_PHOTOS, drawn)
-        vectors = table[words.IMAGE_EMBEDDING]
-        kept = nsmallest(
-            NUM_PHOTOS, [*kept, *((draw, uid, vectors[place].as_py()) for draw, uid, place in first)]
-        )
+        uids, vectors = table[words.UID].to_pylist(), table[words.IMAGE_EMBEDDING]
+        first = nsmallest(NUM_PHOTOS, [(draw_uid(uid, "screen"), uid, at) for at, uid in enumerate(uids)])
+        found = [(draw, uid, vectors[at].as_py()) for draw, uid, at in first]
+        kept = nsmallest(NUM_PHOTOS, [*kept, *found])
     return kept
 
 
@@ -211,12 +209,6 @@ def fingerprint_frozen(config: WritingConfig) -> dict[str, str]:
     return {"frozen": digest({name: file.sha256 for name, file in models.items()})} if models else {}
 
 
-def take_models(config: WritingConfig, out: Folder) -> None:
-    """Copy the models of ``negatives.frozen`` into the run."""
-    for name, file in find_models(config).items():
-        copy_file(file, out.at(*name.split("/")))
-
-
 NGRAMS, MODEL = "ngrams", "model"
 GAPS = (words.UNIGRAM, words.BIGRAM, words.LANGUAGE_MODEL)
 """Fields of a negative, null without that judge."""
@@ -242,7 +234,7 @@ def write_ngrams(sources: Sequence[CaptionFile], num_captions: int, uri: str) ->
             *sorted(counts.pairs.items()),
         ]
     ]
-    write_table(from_rows(rows, _COUNTS), uri, _COUNTS)
+    parquet.write_table(parquet.from_rows(rows, _COUNTS), uri, _COUNTS)
 
 
 def _count_file(source: CaptionFile, limit: float) -> list[Ngrams]:
@@ -260,7 +252,7 @@ class NgramJudge:
 
     def __init__(self, uri: str):
         folds = [Ngrams(Counter(), Counter()) for _ in range(NUM_FOLDS)]
-        for row in read_columns(uri).to_pylist():
+        for row in parquet.read_columns(uri).to_pylist():
             counts = folds[row[FOLD]]
             if row["before"] is None:
                 counts.words[row["word"]] = row["count"]
@@ -285,14 +277,9 @@ class NgramJudge:
         return set_fields(table, gaps)
 
 
-@lru_cache(maxsize=1)
-def _load_ngrams(uri: str, stamp: tuple[int | None, int | None]) -> NgramJudge:
-    return NgramJudge(uri)
-
-
 def load_ngrams(uri: str) -> NgramJudge:
     """Return the judge, loaded once per process."""
-    return _load_ngrams(uri, read_stamp(uri))
+    return _load(NgramJudge, uri, read_stamp(uri))
 
 
 def judge_by_model(table: pa.Table, compute_likelihoods: Callable[[Sequence[str]], Any]) -> pa.Table:
@@ -322,4 +309,4 @@ def set_fields(table: pa.Table, values: Mapping[str, Sequence[Any]]) -> pa.Table
     filled = pa.StructArray.from_arrays(list(fields.values()), fields=list(NEGATIVE_TYPE))
     counts = pa.array([0, *lists.value_lengths().to_pylist()], pa.int32())
     offsets = pc.cumulative_sum(counts).cast(pa.int32())
-    return add_columns(table, {words.NEGATIVES: pa.ListArray.from_arrays(offsets, filled)})
+    return parquet.add_columns(table, {words.NEGATIVES: pa.ListArray.from_arrays(offsets, filled)})

@@ -4,7 +4,7 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from difflib import SequenceMatcher
 from heapq import nsmallest
 from typing import Any
@@ -17,18 +17,31 @@ from raycomp.config.shared import ColumnsConfig
 from raycomp.core.metrics import share_interval
 from raycomp.core.refine import LOW_SIMILARITY
 from raycomp.curation.command import read_photos
+from raycomp.data import runs
 from raycomp.data.files import Folder, absolute_uri
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import find_rows, read_columns
-from raycomp.data.runs import find_curation, identify, list_negatives, read_run
 from raycomp.language.judge import REASONS
 from raycomp.language.prompts import REPLY_REASONS
-from raycomp.negatives.engines import UNLIKELY
 from raycomp.negatives.judges import GAPS
-from raycomp.negatives.write import TRUE_OF_PHOTO
+from raycomp.negatives.write import TRUE_OF_PHOTO, UNLIKELY
 from raycomp.report.page import render_page
 from raycomp.run.work import map_files
 from raycomp.table import Numeral, Table, format_facts, number, percent
+
+SHOWN = 50
+NUM_CARDS = 12
+"""Negatives of each sequence that are shown with their photo."""
+_SUSPECT = ", may be true of the photo"
+_MEANINGS = {
+    **REASONS,
+    **REPLY_REASONS,
+    LOW_SIMILARITY: "an ADD is less similar to its input than add_similarity requires",
+    UNLIKELY: "other words are likelier there",
+    TRUE_OF_PHOTO: "may be true of the photo",
+}
+_STATUSES = words.STATUSES | words.NEGATIVE_STATUSES | {"ok": "has at least one negative"}
+_COLUMNS = ("operations", "calls", "similarity", "image drop", "kind", "concepts", "by", "negative")
 
 
 def fetch_photos(
@@ -41,7 +54,7 @@ def fetch_photos(
     """
     places = [place for some in map_files(_find_places, scores, uids, label="photos") for place in some]
     try:
-        config = find_curation(run, source)["config"]
+        config = runs.find_curation(run, source)["config"]
         columns = ColumnsConfig(**config.get("columns", {}))
         shards = {shard.name: shard for shard in expand_input(config["input"], columns=columns)}
         by_shard: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
@@ -56,16 +69,11 @@ def fetch_photos(
 
 def _find_places(scores: str, uids: Sequence[str]) -> list[tuple[str, str, int, str]]:
     """Return uid, shard, position and scores file of the samples that a scores file has."""
-    rows = read_columns(scores, [words.UID, words.SHARD, words.POSITION])
+    columns = [words.UID, words.SHARD, words.POSITION]
+    rows = read_columns(scores, columns)
     rows = rows.filter(pc.is_in(rows[words.UID], value_set=pa.array(uids, rows[words.UID].type)))
-    found = (
-        tuple(row[name] for name in (words.UID, words.SHARD, words.POSITION)) for row in rows.to_pylist()
-    )
+    found = zip(*(rows[name].to_pylist() for name in columns), strict=True)
     return [(uid, shard, position, scores) for uid, shard, position in found if position is not None]
-
-
-_STATUSES = words.STATUSES | words.NEGATIVE_STATUSES | {"ok": "has at least one negative"}
-_COLUMNS = ("operations", "calls", "similarity", "image drop", "kind", "concepts", "by", "negative")
 
 
 def explain_caption(run: dict[str, Any], source: str, uid: str) -> str | None:
@@ -73,50 +81,30 @@ def explain_caption(run: dict[str, Any], source: str, uid: str) -> str | None:
 
     Also return its curation's explanation, if the curation is still at its path and readable.
     """
-    tables = list_negatives(run, source)
     columns = [words.UID, words.CAPTION, words.STATUS, words.NEGATIVES]
-    places = [(uri, at) for uri in tables for at in find_rows(uri, words.UID, uid)]
-    rows = [row for uri, at in places for row in read_columns(uri, columns).slice(at, 1).to_pylist()]
-    if not rows:
+    names = ("op", "calls", "similarity", "image_drop", "kind")
+    reported: list[str] = []
+    for uri in runs.list_negatives(run, source):
+        for at in find_rows(uri, words.UID, uid):
+            (row,) = read_columns(uri, columns).slice(at, 1).to_pylist()
+            status = f"{row[words.STATUS]} ({_STATUSES[row[words.STATUS]]})"
+            facts = {words.UID: uid, words.CAPTION: row[words.CAPTION], words.STATUS: status}
+            negatives = [
+                (*(one[name] for name in names), " -> ".join(one["concepts"]), one["source"], one["text"])
+                for one in row[words.NEGATIVES]
+            ]
+            reported.append(format_facts(facts))
+            reported += [Table("", _COLUMNS, negatives).to_text()] if negatives else []
+    if not reported:
         return None
-    origin = Folder(absolute_uri(run["config"]["input"]))
-    reported, curated = [_report(row) for row in rows], None
+    origin, curated = Folder(absolute_uri(run["config"]["input"])), None
     with suppress(ValueError, OSError):
-        curated = read_run(origin)
-    if curated and identify(curated) == run["fingerprint"].get("input"):
+        curated = runs.read_run(origin)
+    if curated and runs.identify(curated) == run["fingerprint"].get("input"):
         reported.append(f"its scores and gates: raycomp explain {shlex.quote(origin.uri)} {uid}")
     return "\n\n".join(reported)
 
 
-def _report(row: dict[str, Any]) -> str:
-    """Return one row's facts and its negatives, in the order in which they were written."""
-    status = row[words.STATUS]
-    facts = format_facts(
-        {
-            words.UID: row[words.UID],
-            words.CAPTION: row[words.CAPTION],
-            words.STATUS: f"{status} ({_STATUSES[status]})",
-        }
-    )
-    fields = ("op", "calls", "similarity", "image_drop", "kind")
-    negatives = [
-        (*(one[name] for name in fields), " -> ".join(one["concepts"]), one["source"], one["text"])
-        for one in row[words.NEGATIVES]
-    ]
-    return "\n\n".join([facts, *([Table("", _COLUMNS, negatives).to_text()] if negatives else [])])
-
-
-SHOWN = 50
-NUM_CARDS = 12
-"""Negatives of each sequence that are shown with their photo."""
-_SUSPECT = ", may be true of the photo"
-_MEANINGS = {
-    **REASONS,
-    **REPLY_REASONS,
-    LOW_SIMILARITY: "an ADD is less similar to its input than add_similarity requires",
-    UNLIKELY: "other words are likelier there",
-    TRUE_OF_PHOTO: "may be true of the photo",
-}
 Sample = tuple[str, str, str, str, str, float | None]
 """uid, caption, negative, kind, concepts, similarity."""
 
@@ -145,7 +133,7 @@ class Tally:
 
     def add(self, other: "Tally") -> None:
         """Add the statistics of another file."""
-        for name in ("statuses", "negatives", "captions", "similarity", "seen", "nearer", "gaps", "screened"):
+        for name in (one.name for one in fields(self) if one.name != "samples"):
             getattr(self, name).update(getattr(other, name))
         for op, samples in other.samples.items():
             self.samples[op] = nsmallest(SHOWN, self.samples.get(op, []) + samples)
@@ -180,6 +168,18 @@ def tally_negatives(rows: pa.Table) -> Tally:
     return tally
 
 
+def tally_files(uris: Sequence[str]) -> Tally:
+    """Count and sample files of negatives."""
+    tally = Tally()
+    for part in map_files(_tally_file, uris, label="report"):
+        tally.add(part)
+    return tally
+
+
+def _tally_file(uri: str) -> Tally:
+    return tally_negatives(read_columns(uri))
+
+
 def describe_gaps(gaps: Mapping[tuple[str, str, str, int], int]) -> list[dict[str, Any]]:
     """Return for each sequence, kind and judge how many negatives are less likely than their caption, equally
     likely, and likelier."""
@@ -204,17 +204,36 @@ def render_negatives(run: Mapping[str, Any], tally: Tally, photos: Mapping[str, 
         op: Table(f"{op}: samples", columns, [one[1:] for one in drawn], f"{len(drawn)} {note}")
         for op, drawn in by_op
     }
+    total, num_rejected = tally.statuses.total(), sum(run["rejected"].values())
+    statuses = [
+        (status, count, Numeral(percent(count, total)), _STATUSES[status])
+        for status, count in tally.statuses.most_common()
+    ]
+    rejected = []
+    for reported, count in run["rejected"].items():
+        op, why = reported.split(": ", 1)
+        rejected.append((op, _MEANINGS.get(why, why), count, Numeral(percent(count, num_rejected))))
+    judged = "The judge checks each call against its input, the caption and the other captions of the image."
+    # The shares that qualify the number of negatives.
+    answer = f"{_say_share(run['funnel']['kept'], total)} of the captions have at least one. "
+    answer += f"The judge rejected {number(num_rejected)} candidates."
+    nearer, seen = tally.nearer.total(), tally.seen.total()
+    if seen:
+        answer += (
+            f" The scoring model places {_say_share(nearer, seen)} of {number(seen)} compared negatives at "
+            "least as near to the photo as their caption; some of these may be true of the photo."
+        )
     return render_page(
         "negatives/page.html.jinja",
         run=run,
         tally=tally,
-        answer=_say_answer(run, tally),
+        answer=answer,
         tables=[
             _report_operations(tally),
             *([_report_gaps(tally)] if tally.gaps else []),
             *([_report_screened(tally)] if tally.screened else []),
-            _report_statuses(tally),
-            _report_rejections(run["rejected"]),
+            Table("Captions by status", ("Status", "captions", "share", "meaning"), statuses),
+            Table("Rejected candidates", ("Operation", "reason", "candidates", "share"), rejected, judged),
         ],
         cards={op: samples[:NUM_CARDS] for op, samples in by_op},
         samples=samples,
@@ -232,24 +251,14 @@ def mark_changes(text: str, other: str) -> list[tuple[str, bool]]:
     return [(word, i not in same) for i, word in enumerate(own)]
 
 
-def _say_answer(run: Mapping[str, Any], tally: Tally) -> str:
-    """Return the shares that qualify the number of negatives, with their 95 % intervals."""
-    share = _say_share(run["funnel"]["kept"], tally.statuses.total())
-    rejected = number(sum(run["rejected"].values()))
-    said = [f"{share} of the captions have at least one. The judge rejected {rejected} candidates."]
-    nearer, seen = tally.nearer.total(), tally.seen.total()
-    if seen:
-        said.append(
-            f"The scoring model places {_say_share(nearer, seen)} of {number(seen)} compared negatives at "
-            "least as near to the photo as their caption; some of these may be true of the photo."
-        )
-    return " ".join(said)
-
-
 def _say_share(part: int, whole: int) -> str:
     """Return "12.0 % [9.1, 15.5]"."""
+    return f"{percent(part, whole)} {_say_interval(part, whole)}" if whole else "none"
+
+
+def _say_interval(part: int, whole: int) -> str:
     low, high = share_interval(part, whole)
-    return f"{percent(part, whole)} [{number(100 * low, 1)}, {number(100 * high, 1)}]" if whole else "none"
+    return f"[{number(100 * low, 1)}, {number(100 * high, 1)}]"
 
 
 def _by_calls(entry: tuple[str, Any]) -> tuple[int, str]:
@@ -284,10 +293,9 @@ def _report_gaps(tally: Tally) -> Table:
     for one in describe_gaps(tally.gaps):
         right, equal, wrong = (one[name] for name in ("caption_likelier", "equal", "negative_likelier"))
         total = right + equal + wrong
-        low, high = share_interval(round(right + equal / 2), total)
-        interval = f"[{number(100 * low, 1)}, {number(100 * high, 1)}]"
-        said = Numeral(percent(right + equal / 2, total))
-        rows.append((one["op"], one["kind"], one["judge"].replace("_", " "), total, said, Numeral(interval)))
+        said = percent(right + equal / 2, total), _say_interval(round(right + equal / 2), total)
+        judge = one["judge"].replace("_", " ")
+        rows.append((one["op"], one["kind"], judge, total, *map(Numeral, said)))
     note = (
         "Share of negatives that are less likely than their caption, by a judge that reads the texts only; "
         "equal ones count half. 50 % is chance. Judges that took part in the "
@@ -313,22 +321,3 @@ def _report_screened(tally: Tally) -> Table:
     )
     columns = ("Operation", "kind", "screened", "may be true of the photo", "share")
     return Table("Negatives that may be true of their photo", columns, rows, note)
-
-
-def _report_statuses(tally: Tally) -> Table:
-    total = tally.statuses.total()
-    rows = [
-        (status, count, Numeral(percent(count, total)), _STATUSES[status])
-        for status, count in tally.statuses.most_common()
-    ]
-    return Table("Captions by status", ("Status", "captions", "share", "meaning"), rows)
-
-
-def _report_rejections(rejected: Mapping[str, int]) -> Table:
-    total = sum(rejected.values())
-    split = [(reported.split(": ", 1), count) for reported, count in rejected.items()]
-    rows = [
-        (op, _MEANINGS.get(why, why), count, Numeral(percent(count, total))) for (op, why), count in split
-    ]
-    note = "The judge checks each call against its input, the caption and the other captions of the image."
-    return Table("Rejected candidates", ("Operation", "reason", "candidates", "share"), rows, note)

@@ -21,9 +21,8 @@ from raycomp.models.architecture import load_tokens
 from raycomp.models.device import Device
 from raycomp.models.language_model import LanguageModel
 from raycomp.negatives.config import SUGGEST, NegativesConfig
-from raycomp.negatives.engines import SUGGESTION, suggest
 from raycomp.negatives.judges import judge_by_model, load_context, set_fields
-from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS, NEW_PHRASES
+from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS, NEW_PHRASES, SUGGESTION, suggest
 from raycomp.run.local import load_clip
 from raycomp.words import IMAGE_EMBEDDING, LANGUAGE_MODEL, NEGATIVES, PHRASE_RANK, PHRASE_RATE, SUSPECT
 

@@ -21,23 +21,35 @@ import pyarrow as pa
 from raycomp.core import refine as core
 from raycomp.core import selection
 from raycomp.core.selection import KthSearch, Threshold
+from raycomp.data import parquet
 from raycomp.data.files import Folder
-from raycomp.data.parquet import from_rows, read_columns, read_groups, write_table
 from raycomp.language.overlap import count_words, list_differences
 from raycomp.negatives.captions import draw_uid
 from raycomp.negatives.config import WritingConfig
 from raycomp.negatives.judges import GAPS, THRESHOLDS_FILE
+from raycomp.run.local import cut
 from raycomp.run.work import map_files
 from raycomp.words import CAPTION, NEGATIVES, POSITION, UID
 
+MOST_FITTED = 20_000
+"""Captions that the tilting is fitted to, about; of more, some are drawn by their uids."""
 NUM_COLUMNS = 1 << 18
 """Columns that differences of words are hashed into."""
 _HARDNESS = 10.0
 """Log-odds of a candidate for a similarity larger by 1: of candidates that no judge distinguishes the harder
 ones are preferred."""
+_ROWS = 1_000
 _FITTED = pa.schema(
     [("op", pa.string()), ("name", pa.string()), ("place", pa.int64()), ("value", pa.float64())]
 )
+_DRAWN = pa.schema(
+    [
+        *((UID, pa.string()), (POSITION, pa.int32()), ("candidate", pa.int32())),
+        *(("op", pa.string()), ("kind", pa.string()), ("bin", pa.int64())),
+    ]
+)
+Bin = tuple[tuple[str, str], int]
+"""(sequence of operations, kind), and the bin of ``assign_bins``."""
 
 
 class Pairs(NamedTuple):
@@ -100,14 +112,6 @@ def list_pairs(table: pa.Table) -> dict[str, Pairs]:
     return pairs
 
 
-def join_pairs(parts: Sequence[Pairs]) -> Pairs:
-    """Return the pairs of several tables, whose rows are numbered in order."""
-    firsts = np.cumsum([0, *(int(part.row_T[-1]) + 1 for part in parts)])
-    moved = [part._replace(row_T=part.row_T + first) for part, first in zip(parts, firsts[:-1], strict=True)]
-    *columns, texts = zip(*moved, strict=True)
-    return Pairs._make([*map(np.concatenate, columns), core.stack_rows(texts)])
-
-
 def fit(pairs: Pairs, coverage: float) -> Tilting:
     """Return the tilting that balances the pairs' features."""
     scale_J = np.sqrt(np.square(pairs.gap_TJ).mean(axis=0))
@@ -127,18 +131,16 @@ def write_tiltings(fitted: Mapping[str, Tilting], uri: str) -> None:
         places = np.flatnonzero(one.weight_F)
         rows += [(op, "weight", int(place), float(one.weight_F[place])) for place in places]
         rows += [(op, f"kind {kind}", place, 0.0) for place, kind in enumerate(one.kinds)]
-        named = zip((*GAPS, "grid"), (*one.edges, one.grid), strict=True)
-        rows += [
-            (op, f"edge {name}", i, float(edge)) for name, edges in named for i, edge in enumerate(edges)
-        ]
-        rows += [(op, "scale", place, float(scale)) for place, scale in enumerate(one.scale_J)]
-    write_table(from_rows(rows, _FITTED), uri, _FITTED)
+        arrays = {f"edge {name}": edges for name, edges in zip(GAPS, one.edges, strict=True)}
+        for name, array in (arrays | {"edge grid": one.grid, "scale": one.scale_J}).items():
+            rows += [(op, name, place, float(value)) for place, value in enumerate(array)]
+    parquet.write_table(parquet.from_rows(rows, _FITTED), uri, _FITTED)
 
 
 def read_tiltings(uri: str) -> dict[str, Tilting]:
     """Return what ``write_tiltings`` wrote."""
     named: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
-    for row in read_columns(uri).to_pylist():
+    for row in parquet.read_columns(uri).to_pylist():
         named[row["op"]][row["name"]].append((row["place"], row["value"]))
 
     def array(values: Sequence[tuple[int, float]]) -> np.ndarray:
@@ -147,29 +149,12 @@ def read_tiltings(uri: str) -> dict[str, Tilting]:
     found = {}
     for op, values in named.items():
         kinds = [name.partition(" ")[2] for name in values if name.startswith("kind ")]
-        edges = [array(values[f"edge {name}"]) for name in (*GAPS, "grid")]
-        weight_F = np.zeros(NUM_COLUMNS + len(kinds) * sum(len(one) + 1 for one in edges[:-1]))
+        edges = [array(values[f"edge {name}"]) for name in GAPS]
+        weight_F = np.zeros(NUM_COLUMNS + len(kinds) * sum(len(one) + 1 for one in edges))
         for place, value in values["weight"]:
             weight_F[place] = value
-        found[op] = Tilting(weight_F, kinds, edges[:-1], array(values["scale"]), edges[-1])
+        found[op] = Tilting(weight_F, kinds, edges, array(values["scale"]), array(values["edge grid"]))
     return found
-
-
-MOST_FITTED = 20_000
-"""Captions that the tilting is fitted to, about; of more, some are drawn by their uids."""
-_ROWS = 1_000
-_DRAWN = pa.schema(
-    [
-        (UID, pa.string()),
-        (POSITION, pa.int32()),
-        ("candidate", pa.int32()),
-        ("op", pa.string()),
-        ("kind", pa.string()),
-        ("bin", pa.int64()),
-    ]
-)
-Bin = tuple[tuple[str, str], int]
-"""(sequence of operations, kind), and the bin of ``assign_bins``."""
 
 
 def fit_all(uris: Sequence[str], num_captions: int, config: WritingConfig) -> dict[str, Tilting]:
@@ -179,12 +164,19 @@ def fit_all(uris: Sequence[str], num_captions: int, config: WritingConfig) -> di
     for sampled in map_files(_sample_pairs, uris, limit, label="fit"):
         for op, pairs in sampled.items():
             parts[op].append(pairs)
-    return {op: fit(join_pairs(found), _compute_coverage(config)) for op, found in sorted(parts.items())}
+    fitted = {}
+    for op, several in sorted(parts.items()):  # rows of several tables are numbered in order
+        firsts = np.cumsum([0, *(int(one.row_T[-1]) + 1 for one in several)])
+        moved = [one._replace(row_T=one.row_T + at) for one, at in zip(several, firsts[:-1], strict=True)]
+        *columns, texts = zip(*moved, strict=True)
+        pairs = Pairs._make([*map(np.concatenate, columns), core.stack_rows(texts)])
+        fitted[op] = fit(pairs, _compute_coverage(config))
+    return fitted
 
 
 def _sample_pairs(uri: str, limit: float) -> dict[str, Pairs]:
     parts = []
-    for table in read_groups(uri):
+    for table in parquet.read_groups(uri):
         is_drawn = [draw_uid(uid, "fit") < limit for uid in table[UID].to_pylist()]
         parts.append(table.filter(pa.array(is_drawn, pa.bool_())))
     return list_pairs(pa.concat_tables(parts)) if parts else {}
@@ -200,32 +192,31 @@ def draw_file(files: tuple[str, str], fitted_uri: str, config: WritingConfig) ->
     ``files``: a file of candidates, and the file of those drawn, which is written.
     """
     uri, drawn_uri = files
-    fitted, coverage = read_tiltings(fitted_uri), _compute_coverage(config)
+    fitted, coverage, seed = read_tiltings(fitted_uri), _compute_coverage(config), config.seed
     drawn: list[tuple] = []
-    for group in read_groups(uri):
-        for start in range(0, len(group), _ROWS):
-            drawn += _draw_rows(group.slice(start, _ROWS), fitted, coverage, config.seed)
-    write_table(from_rows(drawn, _DRAWN), drawn_uri, _DRAWN)
+    for table in cut(parquet.read_groups(uri), _ROWS):
+        uids, positions = (table[name].to_pylist() for name in (UID, POSITION))
+        for op, pairs in list_pairs(table).items():
+            if op not in fitted:
+                continue
+            one = fitted[op]
+            share_T = core.tilt(one.features(pairs), pairs.row_T, pairs.prior_T, coverage, one.weight_F)
+            uniform_N = np.array([draw_uid(uid, f"draw {seed} {op}") for uid in uids])
+            bin_T = core.assign_bins(one.mean_gap(pairs), pairs.longer_T, one.grid, core.MOST_LONGER)
+            for place in np.flatnonzero(core.draw_one(share_T, pairs.row_T, uniform_N)):
+                row, candidate = int(pairs.row_T[place]), int(pairs.candidate_T[place])
+                key = blake2b(uids[row].encode(), digest_size=16).hexdigest()
+                kind, bin = str(pairs.kind_T[place]), int(bin_T[place])
+                drawn.append((key, positions[row], candidate, op, kind, bin))
+    parquet.write_table(parquet.from_rows(drawn, _DRAWN), drawn_uri, _DRAWN)
     return Counter(((op, kind), bin) for *_, op, kind, bin in drawn)
 
 
-def _draw_rows(table: pa.Table, fitted: Mapping[str, Tilting], coverage: float, seed: int) -> Iterator[tuple]:
-    uids, positions = (table[name].to_pylist() for name in (UID, POSITION))
-    for op, pairs in list_pairs(table).items():
-        if op not in fitted:
-            continue
-        one = fitted[op]
-        share_T = core.tilt(one.features(pairs), pairs.row_T, pairs.prior_T, coverage, one.weight_F)
-        uniform_N = np.array([draw_uid(uid, f"draw {seed} {op}") for uid in uids])
-        bin_T = core.assign_bins(one.mean_gap(pairs), pairs.longer_T, one.grid, core.MOST_LONGER)
-        for place in np.flatnonzero(core.draw_one(share_T, pairs.row_T, uniform_N)):
-            row, candidate = int(pairs.row_T[place]), int(pairs.candidate_T[place])
-            key = blake2b(uids[row].encode(), digest_size=16).hexdigest()
-            yield key, positions[row], candidate, op, str(pairs.kind_T[place]), int(bin_T[place])
+def write_thresholds(counts: Mapping[Bin, int], uris: Sequence[str], seed: int, out: Folder) -> None:
+    """Write ``judges/thresholds.json``: which of the drawn stay in each bin that has more than its quota.
 
-
-def compute_thresholds(counts: Mapping[Bin, int], uris: Sequence[str], seed: int) -> dict[Bin, Threshold]:
-    """Return which of the drawn stay in each bin that has more than its quota: exactly as many as that."""
+    Exactly as many stay as that. Rows of operations, kind, bin and threshold.
+    """
     wanted = core.quotas(dict(counts))
     searches = {bin: KthSearch(wanted[bin]) for bin in sorted(counts) if wanted[bin] < counts[bin]}
     while open_bins := {bin: search for bin, search in searches.items() if not search.done}:
@@ -235,12 +226,7 @@ def compute_thresholds(counts: Mapping[Bin, int], uris: Sequence[str], seed: int
                 histograms[bin][digits] += numbers
         for bin, search in open_bins.items():
             search.advance(histograms[bin])
-    return {bin: search.threshold for bin, search in searches.items()}
-
-
-def write_thresholds(thresholds: Mapping[Bin, Threshold], out: Folder) -> None:
-    """Write ``judges/thresholds.json``: a row of operations, kind, bin and threshold each."""
-    rows = [[op, kind, bin, one.to_dict()] for ((op, kind), bin), one in sorted(thresholds.items())]
+    rows = [[op, kind, bin, one.threshold.to_dict()] for ((op, kind), bin), one in searches.items()]
     out.write_json(rows, THRESHOLDS_FILE)
 
 
@@ -255,7 +241,7 @@ def _count_bins(
 ) -> dict[Bin, tuple[np.ndarray, np.ndarray]]:
     """Return one file's histogram of the next digit in each bin: the digits that occur, and how often."""
     found = {}
-    for bin, place_K, uid_N2, score_N in _read_bins(uri, seed):
+    for bin, place_K, uid_N2, score_N in _read_bins(parquet.read_columns(uri), seed):
         if bin in searches:
             counted = selection.count_digit(searches[bin], score_N[place_K], uid_N2[place_K])
             digits = np.flatnonzero(counted)
@@ -263,9 +249,8 @@ def _count_bins(
     return found
 
 
-def _read_bins(uri: str, seed: int) -> Iterator[tuple[Bin, np.ndarray, np.ndarray, np.ndarray]]:
+def _read_bins(table: pa.Table, seed: int) -> Iterator[tuple[Bin, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield each bin of a file of drawn candidates: its places, uids and scores of the whole file."""
-    table = read_columns(uri)
     uid_N2 = selection.parse_uids(table[UID])
     score_N = selection.random_scores(uid_N2, seed)
     places: dict[Bin, list[int]] = defaultdict(list)
@@ -281,20 +266,18 @@ def load_refined(
 ) -> Iterator[pa.Table]:
     """Yield a file's captions with the candidates that were drawn and stay."""
     uri, drawn_uri = files
-    drawn: Any = read_columns(drawn_uri)
+    drawn = parquet.read_columns(drawn_uri)
     is_kept_N = np.ones(len(drawn), bool)
-    for bin, place_K, uid_N2, score_N in _read_bins(drawn_uri, seed):
+    for bin, place_K, uid_N2, score_N in _read_bins(drawn, seed):
         if bin in thresholds:
             is_kept_N[place_K] = selection.keep_mask(thresholds[bin], score_N[place_K], uid_N2[place_K])
     rows = drawn.filter(pa.array(is_kept_N))
     stays = {*zip(rows[POSITION].to_pylist(), rows["candidate"].to_pylist(), strict=True)}
-    for group in read_groups(uri):
-        for start in range(0, len(group), block_rows):
-            table = group.slice(start, block_rows)
-            columns = (table[name].to_pylist() for name in (POSITION, NEGATIVES))
-            kept = [
-                [one for place, one in enumerate(negatives) if (position, place) in stays]
-                for position, negatives in zip(*columns, strict=True)
-            ]
-            at = table.schema.get_field_index(NEGATIVES)
-            yield table.set_column(at, NEGATIVES, pa.array(kept, table.schema.field(at).type))
+    for table in cut(parquet.read_groups(uri), block_rows):
+        columns = (table[name].to_pylist() for name in (POSITION, NEGATIVES))
+        kept = [
+            [one for place, one in enumerate(negatives) if (position, place) in stays]
+            for position, negatives in zip(*columns, strict=True)
+        ]
+        at = table.schema.get_field_index(NEGATIVES)
+        yield table.set_column(at, NEGATIVES, pa.array(kept, table.schema.field(at).type))

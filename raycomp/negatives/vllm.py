@@ -28,51 +28,10 @@ from raycomp.language.prompts import MAX_REPLY, SCHEMAS
 from raycomp.models.architecture import one_line
 from raycomp.models.language_model import render_chats
 from raycomp.negatives import ask
-from raycomp.negatives.ask import AskServer, Died, PromptSource
 from raycomp.negatives.config import LlmConfig
 from raycomp.run.local import Session
 from raycomp.run.ray_cluster import ItemSource, count_offered, read_metadata
 from raycomp.words import KEY, SHARD_ORDINAL
-
-
-def ask_on_ray(
-    prompts: PromptSource,
-    config: LlmConfig,
-    engine: str,
-    replies_uri: str,
-    session: Session,
-    take: Callable[[dict[str, Any]], None],
-) -> Died | None:
-    """Ask all prompts; return the engine's final error if it failed for good."""
-    items = list(prompts.items)
-    source = ItemSource(items, prompts.load)
-    rows = read_datasource(source, override_num_blocks=len(items), num_cpus=1)
-    blocks = rows.repartition(target_num_rows_per_block=ask.ROWS_PER_BLOCK)
-    if engine == "vllm":
-        asked = build_engines(blocks, config, session)
-    else:
-        at_once = ask.SERVER_BLOCKS_AT_ONCE * config.span[1]
-        asked = blocks.map_batches(
-            AskServer,
-            fn_constructor_args=(config, ask.read_key()),
-            batch_size=ask.ROWS_PER_BLOCK,
-            batch_format="pyarrow",
-            num_cpus=int(session.most_cpus > 1),  # tasks need a CPU, too
-            compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=at_once),
-        )
-    write = partial(ask.write_replies, uri=replies_uri)
-    kept = asked.map_batches(write, batch_size=None, batch_format="pyarrow", num_cpus=1)
-    try:
-        for all_metadata in read_metadata(kept):
-            for metadata in all_metadata:
-                take(metadata)
-    except (RayActorError, RaySystemError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        last = next((line for line in reversed(lines) if "Error: " in line), lines[-1] if lines else "")
-        said = f"{type(error).__name__}: {last}"[:_MAX_ERROR]
-        return Died(said, bool(getattr(error, "actor_init_failed", False)), error)
-    return None
-
 
 _BLOCKS_AT_ONCE = 20
 # For reading and rendering prompts, and for writing replies.
@@ -81,7 +40,6 @@ _CPUS_WITHOUT_ENGINES = 3
 _CPUS_PER_RENDERER = 0.9
 # Enough for tests; without it the CPU build takes nearly all memory.
 _CPU_CACHE_BYTES = 1 << 30
-_MAX_ERROR = 300
 # Arguments of vLLM's engine that raycomp has an option for.
 _OPTIONS = {
     "model": "llm.model",
@@ -97,6 +55,43 @@ _FIXED = (
     *("tokenizer", "tokenizer_mode", "tokenizer_revision", "skip_tokenizer_init", "runner", "convert"),
     *("structured_outputs_config", "stream_interval"),
 )
+
+
+def ask_on_ray(
+    prompts: ask.PromptSource,
+    config: LlmConfig,
+    engine: str,
+    replies_uri: str,
+    session: Session,
+    take: Callable[[dict[str, Any]], None],
+) -> ask.Died | None:
+    """Ask all prompts; return the engine's final error if it failed for good."""
+    items, block = list(prompts.items), {"batch_size": ask.ROWS_PER_BLOCK, "batch_format": "pyarrow"}
+    rows = read_datasource(ItemSource(items, prompts.load), override_num_blocks=len(items), num_cpus=1)
+    blocks = rows.repartition(target_num_rows_per_block=ask.ROWS_PER_BLOCK)
+    if engine == "vllm":
+        asked = _ask_engines(blocks, config, session)
+    else:
+        at_once = ask.SERVER_BLOCKS_AT_ONCE * config.span[1]
+        asked = blocks.map_batches(
+            ask.AskServer,
+            fn_constructor_args=(config, ask.read_key()),
+            num_cpus=int(session.most_cpus > 1),  # tasks need a CPU, too
+            compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=at_once),
+            **block,
+        )
+    write = partial(ask.write_replies, uri=replies_uri)
+    kept = asked.map_batches(write, batch_size=None, batch_format="pyarrow", num_cpus=1)
+    try:
+        for all_metadata in read_metadata(kept):
+            for metadata in all_metadata:
+                take(metadata)
+    except (RayActorError, RaySystemError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        last = next((line for line in reversed(lines) if "Error: " in line), lines[-1] if lines else "")
+        said = f"{type(error).__name__}: {last}"[: ask.MAX_ERROR]
+        return ask.Died(said, bool(getattr(error, "actor_init_failed", False)), error)
+    return None
 
 
 def check_engine(config: LlmConfig) -> None:
@@ -131,20 +126,20 @@ def _read_arguments(config: LlmConfig) -> dict[str, Any]:
     known = {action.dest: action for action in parser._actions if action.dest != "help"}
     found: dict[str, Any] = {}
     for name, text in config.engine.items():
-        dest, said = name.partition(".")[0], f"llm.engine.{name}={text!r}"
+        dest, said, problem = name.partition(".")[0], f"llm.engine.{name}={text!r}", ""
         if dest in _OPTIONS:
-            raise ValueError(f"{said}: is set by {_OPTIONS[dest]}; set that option")
-        if dest in _FIXED:
-            raise ValueError(f"{said}: is fixed, as prompts and replies depend on it; remove it")
-        if dest not in known:
+            problem = f"is set by {_OPTIONS[dest]}; set that option"
+        elif dest in _FIXED:
+            problem = "is fixed, as prompts and replies depend on it; remove it"
+        elif dest not in known:
             closest = "".join(f"; the closest is {one}" for one in get_close_matches(dest, known, 1))
-            raise ValueError(f"{said}: unknown argument of vLLM's engine{closest}")
+            problem = f"unknown argument of vLLM's engine{closest}"
+        if problem:
+            raise ValueError(f"{said}: {problem}")
         flag = dest.replace("_", "-") + name.removeprefix(dest)
-        is_switch = isinstance(known[dest], argparse.BooleanOptionalAction)
-        if is_switch and text.lower() in ("true", "false"):
+        argument = f"--{flag}={text}"
+        if isinstance(known[dest], argparse.BooleanOptionalAction) and text.lower() in ("true", "false"):
             argument = f"--{flag}" if text.lower() == "true" else f"--no-{flag}"
-        else:
-            argument = f"--{flag}={text}"
         try:
             value = getattr(parser.parse_args([argument]), dest)
         except (argparse.ArgumentError, ValueError, TypeError, AttributeError) as error:
@@ -166,7 +161,7 @@ def engine_settings(config: LlmConfig, session: Session) -> dict[str, Any]:
         settings["max_model_len"] = config.context
     if config.memory_share is not None:
         settings["gpu_memory_utilization"] = config.memory_share
-    if _count_processors(config) > 1:
+    if config.gpus_per_engine > 1:
         settings["distributed_executor_backend"] = "mp"
     if session.device == "cpu":
         if config.memory_share is None:
@@ -177,14 +172,10 @@ def engine_settings(config: LlmConfig, session: Session) -> dict[str, Any]:
     return settings | _read_arguments(config)
 
 
-def build_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Dataset:
-    """Return the prompts in blocks, answered by a pool of engines of the size in the options.
-
-    Raises ValueError if the cluster has no room for the minimum number of engines.
-    """
-    least, most = config.span
-    resources = _describe_resources(config, session)
-    options = _rendering(config)
+def _ask_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Dataset:
+    """Return the prompts in blocks, answered by a pool of engines of the size in the options."""
+    (least, most), options = config.span, _rendering(config)
+    first, resources = plan_pool(config, session)
 
     def render(table: pa.Table) -> pa.Table:
         tokens = render_chats(table[ask.MESSAGES].to_pylist(), config.model, **options)
@@ -192,12 +183,7 @@ def build_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Data
         return kept.append_column(TOKENS, pa.array(tokens, pa.list_(pa.int32())))
 
     tokens = prompts.map_batches(render, batch_size=None, batch_format="pyarrow", num_cpus=_CPUS_PER_RENDERER)
-    pool = ActorPoolStrategy(
-        min_size=least,
-        max_size=most,
-        initial_size=_count_first(config, session),
-        max_concurrent_calls_per_actor=_BLOCKS_AT_ONCE,
-    )
+    sizes: dict[str, Any] = {"min_size": least, "max_size": most, "initial_size": first}
     with warnings.catch_warnings():
         # Ray Data 2.60 warns of actor options that it has no name for, such as retries.
         warnings.simplefilter("ignore", RayDeprecationWarning)
@@ -206,46 +192,39 @@ def build_engines(prompts: Dataset, config: LlmConfig, session: Session) -> Data
             fn_constructor_args=(config, engine_settings(config, session)),
             batch_size=ask.ROWS_PER_BLOCK,
             batch_format="pyarrow",
-            compute=pool,
+            compute=ActorPoolStrategy(max_concurrent_calls_per_actor=_BLOCKS_AT_ONCE, **sizes),
             # A lost node or engine is replaced; a prompt that kills every engine is given up.
             max_task_retries=config.tries,
             **resources,
         )
 
 
-def _count_processors(config: LlmConfig) -> int:
-    return config.tensor_parallel * config.pipeline_parallel
+def plan_pool(config: LlmConfig, session: Session) -> tuple[int, dict[str, Any]]:
+    """Return the number of engines at the start of a pass, and an engine's resource request to Ray.
 
-
-def _count_first(config: LlmConfig, session: Session) -> int:
-    """Return the number of engines at the start of a pass: one per free set of GPUs, or else the minimum."""
-    least, most = config.span
-    there = int(ray.cluster_resources().get("GPU", 0)) // _count_processors(config)
-    return least if session.device == "cpu" else min(most, max(least, there))
-
-
-def _describe_resources(config: LlmConfig, session: Session) -> dict[str, Any]:
-    """Return an engine's resource request to Ray. Raises ValueError if the cluster can never fulfil it."""
-    (least, _), each = config.span, _count_processors(config)
+    A pass starts with one engine per free set of GPUs, or else the minimum. Raises ValueError if the cluster
+    can never fulfil the request.
+    """
+    (least, most), each = config.span, config.gpus_per_engine
     where = {name: value for name, value in session.scorer_resources.items() if not name.startswith("num_")}
     kind = session.device.upper()
-    said = f"llm.engines={config.engines} of {each} {kind}s each"
     nodes = [int(node["Resources"].get(kind, 0)) for node in ray.nodes() if node["Alive"]]
-    offered = count_offered(kind)
-    needed = least * each + _CPUS_WITHOUT_ENGINES
-    if session.device == "cpu" and session.most_cpus < needed:
-        raise ValueError(f"{said}: needs {needed} CPUs, the cluster has {session.num_cpus}")
-    if max(sum(nodes), offered) < least * each:
-        can = f"the cluster has {sum(nodes)} and can have {offered}"
-        raise ValueError(f"{said}: needs {least * each} {kind}s, {can}")
-    if each > max(nodes) and not offered:
-        here = f"the largest node has {max(nodes)}"
-        raise ValueError(f"{said}: all {kind}s of an engine must be on one node; {here}")
+    offered, needed, problem = count_offered(kind), least * each, ""
+    needed_cpus = needed + _CPUS_WITHOUT_ENGINES
+    if session.device == "cpu" and session.most_cpus < needed_cpus:
+        problem = f"needs {needed_cpus} CPUs, the cluster has {session.num_cpus}"
+    elif max(sum(nodes), offered) < needed:
+        problem = f"needs {needed} {kind}s, the cluster has {sum(nodes)} and can have {offered}"
+    elif each > max(nodes) and not offered:
+        problem = f"all {kind}s of an engine must be on one node; the largest node has {max(nodes)}"
+    if problem:
+        raise ValueError(f"llm.engines={config.engines} of {each} {kind}s each: {problem}")
     if session.device == "cpu":
-        return {"num_cpus": each, **where}
+        return least, {"num_cpus": each, **where}
     # Ray Data requests a CPU for each engine; where that leaves none for tasks, an engine requests none.
     spared = {} if session.most_cpus > sum(nodes) // each else {"num_cpus": 0}
-    return {"num_gpus": each, **spared, **where}
+    there = int(ray.cluster_resources().get("GPU", 0)) // each
+    return min(most, max(least, there)), {"num_gpus": each, **spared, **where}
 
 
 def _rendering(config: LlmConfig) -> dict[str, Any]:
@@ -270,13 +249,9 @@ class AskEngine:
         """Ask all prompts of a block."""
         rows = zip(*(table[name].to_pylist() for name in (KEY, ask.FORM, TOKENS)), strict=True)
         answers = await asyncio.gather(*(self._ask(*row) for row in rows))
-        replies, errors = zip(*answers, strict=True) if answers else ((), ())
-        asked = table.select([KEY, SHARD_ORDINAL])
-        for name, values in ((ask.REPLY, replies), (ask.ERROR, errors), (ask.AWAY, [False] * len(table))):
-            asked = asked.append_column(name, pa.array(values, ask.ASKED_SCHEMA.field(name).type))
-        return asked
+        return ask.add_answers(table.select([KEY, SHARD_ORDINAL]), answers)
 
-    async def _ask(self, key: str, form: str, tokens: list[int]) -> tuple[str | None, str | None]:
+    async def _ask(self, key: str, form: str, tokens: list[int]) -> ask.Answer:
         """Return the reply, or the reason why there is none; with a dead engine this process ends."""
         from vllm.exceptions import VLLMClientError
         from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
@@ -294,5 +269,6 @@ class AskEngine:
             # Ray restarts the actor, with its rows.
             os._exit(1)
         except (VLLMClientError, EngineGenerateError, ValueError) as error:
-            return None, f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MAX_ERROR]
-        return reply[: MAX_REPLY + 1], None
+            said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return ask.Answer(error=said[: ask.MAX_ERROR])
+        return ask.Answer(reply[: MAX_REPLY + 1])

@@ -8,41 +8,20 @@ from typing import Any
 import numpy as np
 
 from raycomp.config import ScorerConfig, from_dict
-from raycomp.core.probe import (
-    LEAST_PAIRS,
-    NO_DISTANCE,
-    NO_INTERVAL,
-    Interval,
-    bootstrap_ratio,
-    bound_a_distance,
-    count_wins,
-    draw_pairs,
-    pair_distance,
-    pair_similarity,
-    shuffle_words,
-    two_way_choice,
-)
+from raycomp.core import probe as core
 from raycomp.curation.config import read_config
+from raycomp.data import runs
 from raycomp.data.files import Folder, absolute_uri
 from raycomp.data.parquet import OTHERS, read_columns, to_matrix
-from raycomp.data.runs import SUBSET_KINDS, identify, list_negatives, list_scores, read_finished, read_run
 from raycomp.evaluation.benchmarks.choice import Choice
 from raycomp.language.concepts import list_readings, swap_conjuncts
 from raycomp.models.architecture import fingerprint_scorer
 from raycomp.models.parser import Parser, load_lexicon, load_parser
-from raycomp.negatives.captions import is_scored_by, list_curated, load_captions, read_aligned
+from raycomp.negatives import captions
 from raycomp.negatives.config import NegativesConfig
 from raycomp.probe.config import ProbeConfig
 from raycomp.table import Column, Columns, Numeral, Table, number, take_estimate, write_cell
-from raycomp.words import (
-    CAPTION,
-    IMAGE_EMBEDDING,
-    IMAGE_SHA256,
-    NEGATIVES,
-    NO_CAPTION,
-    OPERATIONS,
-    UID,
-)
+from raycomp.words import CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NEGATIVES, NO_CAPTION, OPERATIONS, UID
 
 PARAPHRASE = "paraphrase"
 OTHER = "other caption"
@@ -112,9 +91,9 @@ def shuffle_captions(
     rows: Sequence[Mapping[str, Any]], rng: np.random.Generator
 ) -> dict[float, list[str | None]]:
     """Return each row's caption shuffled to each share; None where it has fewer than two words."""
-    captions = [row[CAPTION] if len(row[CAPTION].split()) > 1 else None for row in rows]
+    texts = [row[CAPTION] if len(row[CAPTION].split()) > 1 else None for row in rows]
     return {
-        share: [None if text is None else shuffle_words(text, share, rng) for text in captions]
+        share: [None if text is None else core.shuffle_words(text, share, rng) for text in texts]
         for share in SHARES
     }
 
@@ -231,10 +210,18 @@ def probe_composition(
     lines = list_pairs(rows, index, embeddings)
     same_B = embeddings.same_T[embeddings.caption_B]
     drawn = [  # the pairs of each line that its A-distance may use, in drawn order
-        draw_pairs(same_B[one.row_N], embeddings.same_T[one.edit_N], np.random.default_rng([seed, 3]))
+        core.draw_pairs(same_B[one.row_N], embeddings.same_T[one.edit_N], np.random.default_rng([seed, 3]))
         for one in lines
     ]
-    num_compared = num_compared or _choose_number([pairs.calls for pairs in lines], list(map(len, drawn)))
+    if num_compared is None:
+        num_pairs = [len(rows_M) for rows_M in drawn]
+        many = [(one.calls, num) for one, num in zip(lines, num_pairs, strict=True) if num >= FEWEST_PAIRS]
+        enough = (
+            [num for calls, num in many if calls == 1]
+            or [num for _, num in many]
+            or [num for num in num_pairs if num >= core.LEAST_PAIRS]
+        )
+        num_compared = min([*enough, MOST_PAIRS]) if enough else 0
     return ProbeResult(
         operations=[
             _measure(pairs, embeddings, seed)
@@ -250,42 +237,31 @@ def probe_composition(
     )
 
 
-def _choose_number(calls: Sequence[int], num_pairs: Sequence[int]) -> int:
-    """Return the number of pairs of every line's A-distance; the lines with the fewest have two calls."""
-    many = [(call, num) for call, num in zip(calls, num_pairs, strict=True) if num >= FEWEST_PAIRS]
-    enough = (
-        [num for call, num in many if call == 1]
-        or [num for _, num in many]
-        or [num for num in num_pairs if num >= LEAST_PAIRS]
-    )
-    return min([*enough, MOST_PAIRS]) if enough else 0
-
-
 def _measure(pairs: EditedPairs, embeddings: Embeddings, seed: int) -> dict[str, Any]:
     """Return one line of the table, without values that compare sets. All values share resamples."""
     uid_N, text_TD = embeddings.uid_B[pairs.row_N], embeddings.text_TD
     first_ND, second_ND = text_TD[embeddings.caption_B[pairs.row_N]], text_TD[pairs.edit_N]
-    distance_N = pair_distance(first_ND, second_ND)
+    distance_N = core.pair_distance(first_ND, second_ND)
     near_N, has_N = _distance_to(embeddings.paraphrase_B, pairs, embeddings)
     other_N, has_other_N = _distance_to(embeddings.other_B, pairs, embeddings)
     fresh = partial(np.random.default_rng, [seed, 1])
     near_M, other_M = near_N[has_N], other_N[has_other_N]
     values = {
         "distance": _mean(distance_N, uid_N, fresh()),
-        "relative": bootstrap_ratio(distance_N[has_N], near_M, uid_N[has_N], fresh(), _NUM_DRAWS),
-        "farther": _mean(count_wins(distance_N[has_N] - near_M), uid_N[has_N], fresh()),
-        "over_other": bootstrap_ratio(
+        "relative": core.bootstrap_ratio(distance_N[has_N], near_M, uid_N[has_N], fresh(), _NUM_DRAWS),
+        "farther": _mean(core.count_wins(distance_N[has_N] - near_M), uid_N[has_N], fresh()),
+        "over_other": core.bootstrap_ratio(
             distance_N[has_other_N], other_M, uid_N[has_other_N], fresh(), _NUM_DRAWS
         ),
-        "text_drop": _mean(1 - pair_similarity(first_ND, second_ND), uid_N, fresh()),
-        "image_drop": NO_INTERVAL,
-        "accuracy": NO_INTERVAL,
+        "text_drop": _mean(1 - core.pair_similarity(first_ND, second_ND), uid_N, fresh()),
+        "image_drop": core.NO_INTERVAL,
+        "accuracy": core.NO_INTERVAL,
     }
     if embeddings.image_BD is not None:
         image_ND = embeddings.image_BD[pairs.row_N]
-        drop_N = pair_similarity(image_ND, first_ND) - pair_similarity(image_ND, second_ND)
+        drop_N = core.pair_similarity(image_ND, first_ND) - core.pair_similarity(image_ND, second_ND)
         values["image_drop"] = _mean(drop_N, uid_N, fresh())
-        values["accuracy"] = _mean(two_way_choice(image_ND, first_ND, second_ND), uid_N, fresh())
+        values["accuracy"] = _mean(core.two_way_choice(image_ND, first_ND, second_ND), uid_N, fresh())
     line = {"op": pairs.op, "calls": pairs.calls, "num_uids": len(np.unique(uid_N)), "num_pairs": len(uid_N)}
     for name, value in values.items():
         line |= value.under(name)
@@ -298,7 +274,7 @@ def _distance_to(
     """Return each pair's distance from the caption to a text of its row, and whether the row has one."""
     text_N = text_B[pairs.row_N]
     caption_ND = embeddings.text_TD[embeddings.caption_B[pairs.row_N]]
-    return pair_distance(caption_ND, embeddings.text_TD[text_N]), text_N >= 0
+    return core.pair_distance(caption_ND, embeddings.text_TD[text_N]), text_N >= 0
 
 
 def _measure_sets(
@@ -309,19 +285,19 @@ def _measure_sets(
     rng: np.random.Generator,
 ) -> dict[str, Any]:
     """Return the A-distance of one line, from the first ``num_compared`` of its drawn pairs."""
-    a = NO_DISTANCE
-    if LEAST_PAIRS <= num_compared <= len(rows_M):
+    a = core.NO_DISTANCE
+    if core.LEAST_PAIRS <= num_compared <= len(rows_M):
         drawn = rows_M[:num_compared]
         first_MD = embeddings.text_TD[embeddings.caption_B[pairs.row_N[drawn]]]
         second_MD = embeddings.text_TD[pairs.edit_N[drawn]]
-        a = bound_a_distance(first_MD, second_MD, rng, _NUM_REFITS, _NUM_DRAWS)
+        a = core.bound_a_distance(first_MD, second_MD, rng, _NUM_REFITS, _NUM_DRAWS)
     null = {"a_null_mean": a.null_mean, "a_null_low": a.null_low, "a_null_high": a.null_high}
     curve = dict(zip(_CURVE, a.curve, strict=True))
-    return Interval(a.value, a.low, a.high).under("a_distance") | null | curve
+    return core.Interval(a.value, a.low, a.high).under("a_distance") | null | curve
 
 
-def _mean(value_N: np.ndarray, uid_N: np.ndarray, rng: np.random.Generator) -> Interval:
-    return bootstrap_ratio(value_N, np.ones(len(value_N)), uid_N, rng, _NUM_DRAWS)
+def _mean(value_N: np.ndarray, uid_N: np.ndarray, rng: np.random.Generator) -> core.Interval:
+    return core.bootstrap_ratio(value_N, np.ones(len(value_N)), uid_N, rng, _NUM_DRAWS)
 
 
 def _measure_shuffles(
@@ -336,7 +312,7 @@ def _measure_shuffles(
         row_N = np.array([i for i, text in enumerate(column) if text is not None], dtype=int)
         first_ND = embeddings.text_TD[embeddings.caption_B[row_N]]
         second_ND = embeddings.text_TD[[index[column[i]] for i in row_N]]
-        cosine = _mean(pair_similarity(first_ND, second_ND), embeddings.uid_B[row_N], rng)
+        cosine = _mean(core.pair_similarity(first_ND, second_ND), embeddings.uid_B[row_N], rng)
         curve.append({"share": share, "num": len(row_N), **cosine.under("cosine")})
     return curve
 
@@ -360,9 +336,27 @@ def report_probe(result: ProbeResult, notes: Sequence[str] = ()) -> list[Table |
         f"{result.num_uids:,} uids, {result.num_paraphrased:,} with a paraphrase, "
         f"{result.num_with_other:,} with another caption; in brackets 95 % intervals"
     )
-    reports = (_report_distances, _report_drops, _report_sets, _report_shuffles)
-    no_images = [] if result.has_images else [_NO_IMAGES]
-    return [lead, *(report(result) for report in reports), *no_images, *notes]
+    ratios = {"relative": "over paraphrase", "farther": "farther than it", "over_other": "over other"}
+    over = (Column(name, digits=2) for name in ratios.values())
+    columns: Columns = (*_FIRST, "pairs", Column("|g(T)-g(T~)|", digits=3), *over)
+    distances = [
+        (*_name(line), line["num_pairs"], *(take_estimate(line, name) for name in ("distance", *ratios)))
+        for line in result.operations
+    ]
+    measures = {"text_drop": "1 - cos(g(T), g(T~))", "image_drop": "s(I,T) - s(I,T~)", "accuracy": "accuracy"}
+    heads: Columns = (*_FIRST, *(Column(name, digits=3) for name in measures.values()))
+    drops = [(*_name(line), *(take_estimate(line, name) for name in measures)) for line in result.operations]
+    cosine = Column("mean cosine to the caption", digits=3)
+    curve = [(100 * row["share"], row["num"], take_estimate(row, "cosine")) for row in result.permutation]
+    return [
+        lead,
+        Table("Distances", columns, distances),
+        Table("Cosines", heads, drops),
+        _report_sets(result),
+        Table("Shuffled words", (Column("words shuffled", "%", 0), "captions", cosine), curve),
+        *([] if result.has_images else [_NO_IMAGES]),
+        *notes,
+    ]
 
 
 def say_probe(result: ProbeResult) -> str:
@@ -372,24 +366,6 @@ def say_probe(result: ProbeResult) -> str:
     if ratio is None or ratio.value != ratio.value:
         return ""
     return f"Edits move the text embedding {write_cell(ratio, 2)} times as far as paraphrases ({line['op']})"
-
-
-def _report_distances(result: ProbeResult) -> Table:
-    ratios = {"relative": "over paraphrase", "farther": "farther than it", "over_other": "over other"}
-    columns: Columns = (*_FIRST, "pairs", Column("|g(T)-g(T~)|", digits=3))
-    rows = [
-        (*_name(line), line["num_pairs"], *(take_estimate(line, name) for name in ("distance", *ratios)))
-        for line in result.operations
-    ]
-    over = (Column(name, digits=2) for name in ratios.values())
-    return Table("Distances", [*columns, *over], rows)
-
-
-def _report_drops(result: ProbeResult) -> Table:
-    measures = {"text_drop": "1 - cos(g(T), g(T~))", "image_drop": "s(I,T) - s(I,T~)", "accuracy": "accuracy"}
-    columns: Columns = (*_FIRST, *(Column(name, digits=3) for name in measures.values()))
-    rows = [(*_name(line), *(take_estimate(line, name) for name in measures)) for line in result.operations]
-    return Table("Cosines", columns, rows)
 
 
 def _report_sets(result: ProbeResult) -> Table:
@@ -408,12 +384,6 @@ def _report_sets(result: ProbeResult) -> Table:
     if not result.num_compared:
         return Table("A-distance", columns, [], "Not measured: too few captions have an edit.")
     return Table("A-distance", columns, rows, note)
-
-
-def _report_shuffles(result: ProbeResult) -> Table:
-    columns = (Column("words shuffled", "%", 0), "captions", Column("mean cosine to the caption", digits=3))
-    rows = [(100 * row["share"], row["num"], take_estimate(row, "cosine")) for row in result.permutation]
-    return Table("Shuffled words", columns, rows)
 
 
 def _name(line: dict[str, Any]) -> tuple[str, int | None]:
@@ -449,11 +419,11 @@ def read_negatives(config: ProbeConfig) -> Material:
     Raises ValueError where the folder holds no negatives, and where ``config.images`` is not the required
     curation.
     """
-    run = read_finished(config.input)
+    run = runs.read_finished(config.input)
     if run["kind"] != "negatives":
         raise ValueError(f"input={config.input!r}: holds {run['kind']}, must hold negatives")
     written = from_dict(NegativesConfig(), run["config"])
-    uris = list_negatives(run, absolute_uri(config.input))
+    uris = runs.list_negatives(run, absolute_uri(config.input))
     found = [row for uri in uris for row in read_columns(uri, [UID, CAPTION, NEGATIVES]).to_pylist()]
     num_written = run["funnel"]["read"]
     if len(found) != num_written:
@@ -467,16 +437,16 @@ def read_negatives(config: ProbeConfig) -> Material:
     add_paraphrases(rows, load_parser(written.parser.name))
     other = None
     if config.images:
-        scored = read_finished(config.images)
-        if scored["kind"] not in SUBSET_KINDS:
+        scored = runs.read_finished(config.images)
+        if scored["kind"] not in runs.SUBSET_KINDS:
             raise ValueError(f"images={config.images!r}: holds {scored['kind']}, must hold a curation")
         other = _Curation(scored, absolute_uri(config.images))
     # Behind the negatives is the curation that they were written from: at its old place, or moved to images.
     folder = Folder(absolute_uri(written.input))
-    places = [_Curation(found_run, folder.uri)] if (found_run := read_run(folder)) else []
+    places = [_Curation(found_run, folder.uri)] if (found_run := runs.read_run(folder)) else []
     places += [other] if other else []
     wanted = run["fingerprint"]["input"]
-    behind = next((place for place in places if identify(place.run) == wanted), None)
+    behind = next((place for place in places if runs.identify(place.run) == wanted), None)
     if behind:
         _add_others(rows, behind)
     ranker = read_config(other.run["config"]).scorer if other else written.ranker
@@ -487,9 +457,15 @@ def read_negatives(config: ProbeConfig) -> Material:
         if lost := num_uids - _check_images(rows, config, scorer, behind, other):
             of_uids = f"For {lost:,} of {num_uids:,} captions the image could not be compared"
             notes.append(f"{of_uids} with the negatives' image.")
-    elif behind and is_scored_by(scorer, behind.run, behind.uri):
+    elif behind and captions.is_scored_by(scorer, behind.run, behind.uri):
         other = behind
-    images = _take_images(rows, other) if other else None
+    images = None
+    if other:
+        uids = [row[UID] for row in rows]
+        vectors = _read_by_uid(other, IMAGE_EMBEDDING, set(uids))
+        if len(vectors) < len(set(uids)):
+            raise ValueError(f"{other.uri}: the curation no longer holds all captions of the negatives")
+        images = np.stack([vectors[uid] for uid in uids]).astype(np.float32)
     return Material(rows, images, scorer, tuple(notes), len(found), left_out)
 
 
@@ -509,8 +485,8 @@ def _add_others(rows: Sequence[Row], behind: _Curation) -> None:
     """Add to rows another caption of their image, where there is one."""
     others = {
         uid: texts[0]
-        for source in list_curated(behind.run, behind.uri)
-        for table in load_captions(source, 10_000)
+        for source in captions.list_curated(behind.run, behind.uri)
+        for table in captions.load_captions(source, 10_000)
         for uid, texts in zip(table[UID].to_pylist(), table[OTHERS].to_pylist(), strict=True)
         if texts
     }
@@ -530,11 +506,11 @@ def _check_images(
     Raises ValueError unless ``images`` was scored by the scorer, and holds the images of the rows.
     """
     where = f"images={config.images!r}"
-    if not is_scored_by(scorer, images.run, images.uri):
+    if not captions.is_scored_by(scorer, images.run, images.uri):
         raise ValueError(f"{where}: was not scored by scorer.model={scorer.model!r} with {scorer.weights!r}")
     wanted = {row[UID] for row in rows}
-    captions = _read_by_uid(images, CAPTION, wanted)
-    lost = sum(captions.get(row[UID]) != row[CAPTION] for row in rows)
+    said = _read_by_uid(images, CAPTION, wanted)
+    lost = sum(said.get(row[UID]) != row[CAPTION] for row in rows)
     if lost:
         raise ValueError(
             f"{where}: must hold the captions of the negatives; {lost} of {len(rows)} are missing"
@@ -552,21 +528,12 @@ def _check_images(
 def _read_by_uid(curation: _Curation, name: str, wanted: set[str]) -> dict[str, Any]:
     """Return a column of the curation's corpus by uid, for the wanted uids."""
     found: dict[str, Any] = {}
-    for uri in list_scores(curation.run, curation.uri):
-        table = read_aligned(uri, [UID, name])
+    for uri in runs.list_scores(curation.run, curation.uri):
+        table = captions.read_aligned(uri, [UID, name])
         values = to_matrix(table[name]) if name == IMAGE_EMBEDDING else table[name].to_pylist()
         pairs = zip(table[UID].to_pylist(), values, strict=True)
         found |= {uid: value for uid, value in pairs if uid in wanted}
     return found
-
-
-def _take_images(rows: Sequence[Row], curation: _Curation) -> np.ndarray:
-    """Return the embedding of each row's image, fp32."""
-    wanted = {row[UID] for row in rows}
-    found = _read_by_uid(curation, IMAGE_EMBEDDING, wanted)
-    if len(found) < len(wanted):
-        raise ValueError(f"{curation.uri}: the curation no longer holds all captions of the negatives")
-    return np.stack([found[row[UID]] for row in rows]).astype(np.float32)
 
 
 def _describe_ranking(written: NegativesConfig, run: dict[str, Any], scorer: ScorerConfig) -> str:

@@ -1,14 +1,13 @@
-"""The share of a benchmark that SWAP, REPLACE and ADD explain, and the share that the rules regenerate.
+"""``raycomp probe``: a probe as a run of its own; and the probe overlap.
 
-The token-level causal lens (arXiv:2510.26302) reports that its algorithms replicate 60 to 80 %
-of the hard negatives of ARO and VALSE, judged by an LLM. Here ``language/overlap.py`` judges, by a stated
+Overlap is the share of a benchmark that SWAP, REPLACE and ADD explain, and the share that the rules
+regenerate. The token-level causal lens (arXiv:2510.26302) reports that its algorithms replicate 60 to 80 % of
+the hard negatives of ARO and VALSE, judged by an LLM. Here ``language/overlap.py`` judges, by a stated
 definition over words. The table gives both figures; they need not agree.
 
 A definition over words also explains many paraphrases: "a cat rests on a mat" for "a cat lies on a mat" is
 one REPLACE by that definition. So where a benchmark's rows hold a second true caption, it is explained like a
 negative. The explained share of negatives is meaningful only where it exceeds that of these paraphrases.
-
-``raycomp probe``: a probe as a run of its own, with rows, tables and a page.
 
 A probe has two steps. ``open_probe`` reads and checks the input, so that all errors of the user come first.
 ``Probe.measure`` does the long work.
@@ -34,21 +33,14 @@ from raycomp.data.parquet import readable
 from raycomp.data.runs import digest
 from raycomp.evaluation.benchmarks.choice import Choice
 from raycomp.evaluation.benchmarks.published import read_benchmark
+from raycomp.language import overlap as words
 from raycomp.language.concepts import parse_concepts
 from raycomp.language.lexicon import Lexicon, Token
-from raycomp.language.overlap import Explanation, explain, is_regenerated, is_same_edit
 from raycomp.language.prompts import propose
 from raycomp.models.architecture import fingerprint_folder, fingerprint_scorer
 from raycomp.models.parser import PACKAGED, Parser, fingerprint_parser, load_lexicon, load_parser
-from raycomp.probe.composition import (
-    probe_composition,
-    read_negatives,
-    read_sugarcrepe_pp,
-    report_probe,
-    say_probe,
-)
+from raycomp.probe import composition, pas
 from raycomp.probe.config import ProbeConfig
-from raycomp.probe.pas import measure_pas, open_pas, report_pas, say_pas
 from raycomp.report.page import render_page
 from raycomp.run.run import Say, start_run
 from raycomp.table import Cell, Column, Columns, Estimate, Numeral, Table, join_text, write_cell
@@ -108,11 +100,15 @@ def measure_overlap(
 def _measure_split(rows: list[Choice], parser: Parser, lexicon: Lexicon | None, seed: int) -> Overlap:
     choices = [choice for choice in rows if not choice.defects]
     positives = parser.tokens([choice.positives[0] for choice in choices])
-    found = _explain_all(positives, [choice.negatives[0] for choice in choices], parser)
+
+    def explain_all(sources: Sequence[Sequence[Token]], texts: Sequence[str]) -> list[words.Explanation]:
+        return [words.explain(*pair) for pair in zip(sources, parser.tokens(texts), strict=True)]
+
+    found = explain_all(positives, [choice.negatives[0] for choice in choices])
     pairs = [
-        (tokens, choice) for tokens, choice in zip(positives, choices, strict=True) if choice.positives[1:]
+        (own, one.positives[1]) for own, one in zip(positives, choices, strict=True) if one.positives[1:]
     ]
-    reworded = _explain_all([tokens for tokens, _ in pairs], [c.positives[1] for _, c in pairs], parser)
+    reworded = explain_all([tokens for tokens, _ in pairs], [text for _, text in pairs])
     named = [(choice, answer) for choice, answer in zip(choices, found, strict=True) if choice.op]
     agreed = [(choice, answer) for choice, answer in named if answer.name == choice.op]
     exact, same = None, None
@@ -134,16 +130,10 @@ def _measure_split(rows: list[Choice], parser: Parser, lexicon: Lexicon | None, 
     )
 
 
-def _explain_all(
-    positives: Sequence[Sequence[Token]], texts: Sequence[str], parser: Parser
-) -> list[Explanation]:
-    return [explain(*pair) for pair in zip(positives, parser.tokens(texts), strict=True)]
-
-
 def _count_repeats(
     choices: Sequence[Choice],
     positives: Sequence[Sequence[Token]],
-    found: Sequence[Explanation],
+    found: Sequence[words.Explanation],
     parser: Parser,
     lexicon: Lexicon,
     seed: int,
@@ -151,16 +141,17 @@ def _count_repeats(
     """Return how many negatives the rules engine writes word for word, and how many by the same edit."""
     num_exact = num_same = 0
     for choice, tokens, answer in zip(choices, positives, found, strict=True):
-        parsed = parse_concepts(choice.positives[0], tokens, lexicon, parser.labels)
+        positive, negative = choice.positives[0], choice.negatives[0]
+        parsed = parse_concepts(positive, tokens, lexicon, parser.labels)
         key = f"{choice.benchmark}/{choice.split}/{choice.id}"
         edits = [edit for op in OPERATIONS for edit in propose(parsed, op, lexicon, seed, key, MOST_EDITS)]
-        is_exact = is_regenerated(choice.negatives[0], edits)
+        is_exact = words.is_regenerated(negative, edits)
         num_exact += is_exact
-        num_same += is_exact or is_same_edit(choice.positives[0], choice.negatives[0], answer.name, edits)
+        num_same += is_exact or words.is_same_edit(positive, negative, answer.name, edits)
     return num_exact, num_same
 
 
-def _answer(explanation: Explanation) -> str:
+def _answer(explanation: words.Explanation) -> str:
     return TWO_CALLS if len(explanation.calls) == 2 else explanation.name or NONE
 
 
@@ -190,15 +181,9 @@ def report_overlap(rows: Sequence[Overlap]) -> list[Table | str]:
     the benchmark and with the rules.
     """
     totals = sum_rows(rows)
-    shown = [*rows, *totals]
     shares = [Column(name, "%", 1) for name in (*ANSWERS, "one call", "one or two")]
     null = [Column(name, "%", 1) for name in ("theirs, one call", "theirs, one or two")]
-    columns: Columns = (
-        *("benchmark", "split", "rows", "left out"),
-        *shares,
-        *("paper", "paraphrases"),
-        *null,
-    )
+    columns: Columns = ("benchmark", "split", "rows", "left out", *shares, "paper", "paraphrases", *null)
     # Paraphrases are a reference for the negatives; where a benchmark has none, which ones to read.
     lead = "Paraphrases: second true captions, explained in the same way, as a reference for the negatives."
     lacking = [row.benchmark for row in totals if not row.paraphrased]
@@ -206,7 +191,19 @@ def report_overlap(rows: Sequence[Overlap]) -> list[Table | str]:
     agreed = ("benchmark", "split", "its op", "its op and kind", "rules: same edit", "rules: word for word")
     counts = [(t.benchmark, ", ".join(f"{why} {n}" for why, n in t.reasons.most_common())) for t in totals]
     unexplained = [f"{name}: unexplained because of {said}." for name, said in counts if said]
-    explained_rows, agreed_rows = list(map(_report_explained, shown)), list(map(_report_agreed, shown))
+    explained_rows: list[list[Cell]] = []
+    agreed_rows: list[list[Cell]] = []
+    for row in [*rows, *totals]:
+        paper = Numeral("{:.0%}-{:.0%}".format(*PAPER[row.benchmark])) if row.benchmark in PAPER else None
+        cells: list[Cell] = [row.benchmark, row.split, row.count, row.left_out]
+        cells += [100 * row.explained[answer] / row.count if row.count else None for answer in ANSWERS]
+        cells += [_estimate(part, row.count) for part in count_calls(row.explained)]
+        reworded = row.paraphrased.total()
+        null_cells = [_estimate(part, reworded) for part in count_calls(row.paraphrased)]
+        explained_rows.append([*cells, paper, reworded or None, *null_cells])
+        parts = ((row.agreed, row.named), (row.agreed_kind, row.named))
+        repeats = ((row.same_edit, row.count), (row.regenerated, row.count))
+        agreed_rows.append([row.benchmark, row.split, *(_of(*pair) for pair in (*parts, *repeats))])
     return [
         Table("Explanations of the negatives", columns, explained_rows, " ".join(paraphrases)),
         Table("Agreement with the benchmark and with the rules", agreed, agreed_rows, " ".join(unexplained)),
@@ -222,24 +219,6 @@ def say_overlap(rows: Sequence[Overlap]) -> str:
     return (
         f"One call of SWAP, REPLACE or ADD explains {write_cell(share, 1)} % of {total.benchmark}'s negatives"
     )
-
-
-def _report_explained(row: Overlap) -> list[Cell]:
-    paper = Numeral("{:.0%}-{:.0%}".format(*PAPER[row.benchmark])) if row.benchmark in PAPER else None
-    shares: list[Cell] = [
-        100 * row.explained[answer] / row.count if row.count else None for answer in ANSWERS
-    ]
-    calls = [_estimate(part, row.count) for part in count_calls(row.explained)]
-    reworded = row.paraphrased.total()
-    null = [_estimate(part, reworded) for part in count_calls(row.paraphrased)]
-    counts: list[Cell] = [row.benchmark, row.split, row.count, row.left_out]
-    return [*counts, *shares, *calls, paper, reworded or None, *null]
-
-
-def _report_agreed(row: Overlap) -> list[Cell]:
-    parts = ((row.agreed, row.named), (row.agreed_kind, row.named))
-    repeats = ((row.same_edit, row.count), (row.regenerated, row.count))
-    return [row.benchmark, row.split, *(_of(*pair) for pair in (*parts, *repeats))]
 
 
 def _estimate(part: int, whole: int) -> Estimate | None:
@@ -348,21 +327,21 @@ def _draw(name: str, config: ProbeConfig) -> list[Choice]:
 def _open_composition(config: ProbeConfig) -> Probe:
     """Read negatives, or SugarCrepe++ where it is the only entry of ``config.benchmarks``."""
     if config.benchmarks != (SUGARCREPE_PP,):
-        found = read_negatives(config)
+        found = composition.read_negatives(config)
     elif config.images:
         raise ValueError(f"images={config.images!r}: must be none with SugarCrepe++, which has no uids")
     else:
-        found = read_sugarcrepe_pp(_draw(SUGARCREPE_PP, config), config.scorer or ScorerConfig())
+        found = composition.read_sugarcrepe_pp(_draw(SUGARCREPE_PP, config), config.scorer or ScorerConfig())
     read = {"input": digest(found.rows)}
     if found.images is not None:
         read["images"] = sha256(found.images.tobytes()).hexdigest()
 
     def measure() -> ProbeOutput:
         encode = _load_encoder(found.scorer)
-        result = probe_composition(encode, found.rows, found.images, config.seed, config.pairs)
-        rows, blocks = asdict(result) | {"notes": found.notes}, report_probe(result, found.notes)
+        result = composition.probe_composition(encode, found.rows, found.images, config.seed, config.pairs)
+        rows, blocks = asdict(result) | {"notes": found.notes}, composition.report_probe(result, found.notes)
         came = {OK: len(found.rows), **found.left_out}
-        return ProbeOutput(rows, blocks, found.num_read, came, headline=say_probe(result))
+        return ProbeOutput(rows, blocks, found.num_read, came, headline=composition.say_probe(result))
 
     return Probe(lambda: {**read, "scorer": fingerprint_scorer(found.scorer)}, measure, _name_device())
 
@@ -383,13 +362,12 @@ def _load_encoder(scorer: ScorerConfig) -> Callable[[list[str]], np.ndarray]:
 
 
 def _open_pas(config: ProbeConfig) -> Probe:
-    """Open the curation in ``config.input`` on which phrase attribution is calibrated."""
-    opened = open_pas(config)
+    opened = pas.open_pas(config)
 
     def measure() -> ProbeOutput:
-        result = measure_pas(opened, config.seed)
-        blocks, came = report_pas(result, opened.name), {OK: len(result.targets), **result.left_out}
-        return ProbeOutput(asdict(result), blocks, result.num_targets, came, headline=say_pas(result))
+        result = pas.measure_pas(opened, config.seed)
+        blocks, came = pas.report_pas(result, opened.name), {OK: len(result.targets), **result.left_out}
+        return ProbeOutput(asdict(result), blocks, result.num_targets, came, headline=pas.say_pas(result))
 
     return Probe(opened.fingerprint, measure, _name_device())
 

@@ -1,5 +1,4 @@
-"""``raycomp probe pas``: nonces against real words, other pictures and other nonces, on a curation's
-samples.
+"""``raycomp probe pas``: nonces against real words, other pictures, other nonces, on a curation's samples.
 
 Go et al. (arXiv 2605.22651), section 7. Every text is embedded once; images are embeddings already.
 
@@ -16,74 +15,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raycomp import words
 from raycomp.config import ScorerConfig
-from raycomp.core.attribution import (
-    PAPER_ALIGNMENT,
-    PAPER_DISPLACEMENT,
-    PasProfile,
-    aggregate_drops,
-    drop_per_displacement,
-    pair_drop,
-    profile_pas,
-)
-from raycomp.core.reliability import (
-    ALL,
-    CONDITIONS,
-    CROSS,
-    DIFFERENCES,
-    NONCE,
-    NUM_DRAWS,
-    PAPER,
-    SAME,
-    WRONG,
-    calibrate,
-    describe_order,
-    describe_picture,
-    draw_others,
-    measure_retest,
-    split_variance,
-)
+from raycomp.core import attribution, reliability
 from raycomp.core.selection import Threshold, hash_uids, keep_mask, parse_uids
-from raycomp.curation.config import (
-    ALIGN_PAS,
-    PAPER_READING,
-    NonceConfig,
-    SelectionRule,
-    get_rule,
-    make_selection,
-    read_config,
-)
+from raycomp.curation import config as curated
+from raycomp.curation.config import NonceConfig, SelectionRule
 from raycomp.curation.select.marks import list_marked
 from raycomp.curation.select.measures import mask_corpus
 from raycomp.curation.select.select import Gates
 from raycomp.data.files import Folder
 from raycomp.data.parquet import readable, to_matrix
 from raycomp.data.runs import SUBSET_KINDS, check_results, identify, read_finished
-from raycomp.language.phrases import (
-    CONTROL_REASONS,
-    Controls,
-    ControlWords,
-    list_distinct_words,
-    make_counterfactual,
-)
+from raycomp.language import phrases as language
+from raycomp.language.phrases import Controls, ControlWords, list_distinct_words
 from raycomp.models.architecture import NonceMaker, fingerprint_folder
 from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, load_lexicon
 from raycomp.negatives.captions import is_scored_by
 from raycomp.probe.config import ProbeConfig
 from raycomp.table import Cell, Column, Columns, Estimate, Table, take_estimate, write_cell
-from raycomp.words import (
-    ALIGNMENT,
-    CAPTION,
-    CONTENT,
-    CONTENT_WORDS,
-    IMAGE_EMBEDDING,
-    IMAGE_SHA256,
-    PER_DISPLACEMENT,
-    PHRASES,
-    SHOWABLE,
-    UID,
-    UNSEEN,
-)
+from raycomp.words import ALIGNMENT, CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, PHRASES, UID
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -95,7 +46,7 @@ NO_PICTURE = "no_other_picture"
 LEFT_OUT = {
     NO_NONCE: "the curation found no valid nonce",
     NO_NOUN: "no control: the target is not a noun",
-    **CONTROL_REASONS,
+    **language.CONTROL_REASONS,
     NO_PICTURE: "no other sample has a different image whose caption contains none of the targets",
 }
 COUNTS = (1, 2, 4)
@@ -186,9 +137,9 @@ class _Drops:
     number: dict[tuple[int, int, str], int]
     """Number of a text by row, start of the target and the substituted word."""
 
-    def find(self, target: _Target, words: Iterable[str]) -> list[int]:
+    def find(self, target: _Target, put: Iterable[str]) -> list[int]:
         """Return the numbers of the texts with some words in the place of a target."""
-        return [self.number[target.row, target.start, word] for word in words]
+        return [self.number[target.row, target.start, word] for word in put]
 
 
 def probe_samples(
@@ -200,14 +151,16 @@ def probe_samples(
     pictures and draws splits and resamples.
     """
     targets = list(_list_targets(samples, controls, redraw))
-    picture_N = _name_pictures(samples)
+    named = zip(samples.images, samples.image_ND, strict=True)
+    names = [sha256 or sha1(image_D.tobytes()).hexdigest() for sha256, image_D in named]
+    picture_N = np.unique(names, return_inverse=True)[1]  # pictures with the same bytes have one number
     other_N = _pair_pictures(samples, targets, picture_N, seed)
     drops = _measure(samples, targets, other_N, encode)
     lacks = [_describe_lack(target, other_N) for target in targets]
     left_out = Counter(lacks)
     paired = [target for target, lack in zip(targets, lacks, strict=True) if lack is None]
     rows = [_compare(samples, target, drops, other_N) for target in paired]
-    drop_P = {name: np.array([row[name] for row in rows]) for name in CONDITIONS}
+    drop_P = {name: np.array([row[name] for row in rows]) for name in reliability.CONDITIONS}
     kind_P = np.array([target.kind for target in paired])
     picture_P = np.array([picture_N[target.row] for target in paired])
     word_P = np.array([row["target"].lower() for row in rows])
@@ -217,7 +170,7 @@ def probe_samples(
     other_drops = [float(drops.own_T[drops.find(x, x.nonces)].mean(dtype=np.float64)) for x in others]
     return PasResult(
         score=samples.score,
-        calibration=calibrate(drop_P, kind_P, picture_P, word_P, nonces_P, seed),
+        calibration=reliability.calibrate(drop_P, kind_P, picture_P, word_P, nonces_P, seed),
         left_out={reason: left_out[reason] for reason in LEFT_OUT if left_out[reason]},
         num_samples=len(samples.uids),
         num_targets=len(targets),
@@ -231,10 +184,10 @@ def probe_samples(
 
 
 def _counts(phrase: dict[str, Any], selection: SelectionRule) -> bool:
-    return selection.targets != SHOWABLE or phrase["target_class"] != UNSEEN
+    return selection.targets != words.SHOWABLE or phrase["target_class"] != words.UNSEEN
 
 
-def _profile(samples: Samples) -> PasProfile:
+def _profile(samples: Samples) -> attribution.PasProfile:
     """Return the correlates of the score that the curation ranked by."""
     how = samples.selection
     counted = [[p for p in some if p["drop"] is not None and _counts(p, how)] for some in samples.phrases]
@@ -242,13 +195,17 @@ def _profile(samples: Samples) -> PasProfile:
         np.array([p[name] for some in counted for p in some], np.float64) for name in ("drop", "displacement")
     )
     offset_E = np.cumsum([0, *map(len, counted)])
-    value_P = drop_per_displacement(drop_P, moved_P) if how.unit == PER_DISPLACEMENT else drop_P
-    score_N = samples.base_N + aggregate_drops(value_P, offset_E, how.aggregate)
-    moved_N = aggregate_drops(moved_P, offset_E, "mean")
+    value_P = (
+        attribution.drop_per_displacement(drop_P, moved_P) if how.unit == words.PER_DISPLACEMENT else drop_P
+    )
+    score_N = samples.base_N + attribution.aggregate_drops(value_P, offset_E, how.aggregate)
+    moved_N = attribution.aggregate_drops(moved_P, offset_E, "mean")
     has_N = ~np.isnan(score_N)
     words_N = np.array([len(caption.split()) for caption in samples.captions], np.float64)
     text_N3 = np.column_stack([words_N, np.diff(offset_E), moved_N])
-    return profile_pas(samples.alignment_N[has_N], score_N[has_N], text_N3[has_N], drop_P, moved_P)
+    return attribution.profile_pas(
+        samples.alignment_N[has_N], score_N[has_N], text_N3[has_N], drop_P, moved_P
+    )
 
 
 def _list_targets(samples: Samples, controls: ControlWords, redraw: Redraw) -> Iterator[_Target]:
@@ -257,18 +214,11 @@ def _list_targets(samples: Samples, controls: ControlWords, redraw: Redraw) -> I
     ):
         spans = [(phrase["target_start"], phrase["target_end"]) for phrase in phrases]
         for phrase, (start, end), again in zip(phrases, spans, redraw(uid, caption, spans), strict=True):
-            words: Controls | str = NO_NOUN
-            if phrase["target_class"] != CONTENT:
-                words = controls.draw(caption[:MAX_CHARACTERS], phrase["start"], start, end)
+            drawn: Controls | str = NO_NOUN
+            if phrase["target_class"] != words.CONTENT:
+                drawn = controls.draw(caption[:MAX_CHARACTERS], phrase["start"], start, end)
             again = again if _counts(phrase, samples.selection) else []
-            yield _Target(row, start, end, phrase["kind"], phrase["nonces"], words, again)
-
-
-def _name_pictures(samples: Samples) -> np.ndarray:
-    """Number the pictures, int (N,): pictures with the same bytes have one number."""
-    pairs = zip(samples.images, samples.image_ND, strict=True)
-    names = [sha256 or sha1(image_D.tobytes()).hexdigest() for sha256, image_D in pairs]
-    return np.unique(names, return_inverse=True)[1]
+            yield _Target(row, start, end, phrase["kind"], phrase["nonces"], drawn, again)
 
 
 def _pair_pictures(samples: Samples, targets: list[_Target], picture_N: np.ndarray, seed: int) -> np.ndarray:
@@ -281,7 +231,7 @@ def _pair_pictures(samples: Samples, targets: list[_Target], picture_N: np.ndarr
         replaced[target.row] |= list_distinct_words(samples.captions[target.row][target.start : target.end])
     said = [list_distinct_words(caption) for caption in captions]
     order_N = hash_uids(parse_uids(samples.uids), seed)
-    return draw_others(picture_N.tolist(), captions, replaced, said, order_N)
+    return reliability.draw_others(picture_N.tolist(), captions, replaced, said, order_N)
 
 
 def _describe_lack(target: _Target, other_N: np.ndarray) -> str | None:
@@ -302,11 +252,11 @@ def _measure(samples: Samples, targets: list[_Target], other_N: np.ndarray, enco
     number: dict[tuple[int, int, str], int] = {}
     variants: list[list[str]] = [[] for _ in samples.uids]
     for target in targets:
-        words = () if isinstance(target.controls, str) else target.controls
+        real = () if isinstance(target.controls, str) else target.controls
         caption = samples.captions[target.row]
-        for word in dict.fromkeys((*target.nonces, *words, *target.again)):
+        for word in dict.fromkeys((*target.nonces, *real, *target.again)):
             number[target.row, target.start, word] = len(number)
-            variants[target.row].append(make_counterfactual(caption, target.start, target.end, word))
+            variants[target.row].append(language.make_counterfactual(caption, target.start, target.end, word))
     image_ND = torch.from_numpy(samples.image_ND)
     own: list[np.ndarray] = []
     other: list[np.ndarray] = []
@@ -317,7 +267,9 @@ def _measure(samples: Samples, targets: list[_Target], other_N: np.ndarray, enco
         row_T = np.repeat(np.arange(len(caption_ND)), [len(some) for some in variants[rows]])
         for drops, seen_ND in ((own, image_ND[rows]), (other, image_ND[other_N[rows]])):
             alignment_N = pair_cosine(seen_ND, caption_ND).numpy()
-            drops.append(pair_drop(alignment_N[row_T], pair_cosine(seen_ND[row_T], text_TD).numpy()))
+            drops.append(
+                attribution.pair_drop(alignment_N[row_T], pair_cosine(seen_ND[row_T], text_TD).numpy())
+            )
         moved.append(1 - pair_cosine(caption_ND[row_T], text_TD).numpy())
     return _Drops(np.concatenate(own), np.concatenate(other), np.concatenate(moved), number)
 
@@ -335,10 +287,10 @@ def _compare(samples: Samples, target: _Target, drops: _Drops, other_N: np.ndarr
         "nonces": target.nonces,
         "words": list(target.controls),
         "other_uid": samples.uids[other_N[target.row]],
-        SAME: same,
-        NONCE: own,
-        CROSS: cross,
-        WRONG: other,
+        reliability.SAME: same,
+        reliability.NONCE: own,
+        reliability.CROSS: cross,
+        reliability.WRONG: other,
     }
 
 
@@ -358,15 +310,15 @@ def _measure_again(
     rng = np.random.default_rng(seed)
     how = samples.selection
     reading: dict[str, Any] = {"how": how.aggregate}
-    reading["displacement_PT"] = moved_PA if how.unit == PER_DISPLACEMENT else None
-    how_many = COUNTS, keep, picture_N, rng, NUM_DRAWS
+    reading["displacement_PT"] = moved_PA if how.unit == words.PER_DISPLACEMENT else None
+    how_many = COUNTS, keep, picture_N, rng, reliability.NUM_DRAWS
     retest = [
         {"count": one.count, "in_common": one.in_common}
         | one.reliability.under("reliability")
         | one.predicted.under("predicted")
-        for one in measure_retest(drop_PA, offset_E, *how_many, samples.base_N, **reading)
+        for one in reliability.measure_retest(drop_PA, offset_E, *how_many, samples.base_N, **reading)
     ]
-    between, within = split_variance(drop_PA)
+    between, within = reliability.split_variance(drop_PA)
     return {"num_again": num_again, "retest": retest, "between": between, "within": within}
 
 
@@ -392,7 +344,7 @@ def report_pas(result: PasResult, scorer: str) -> list[Table | str]:
 
 def say_pas(result: PasResult) -> str:
     """Return a sentence on the drop of a nonce beyond its drop with a wrong image; "" without targets."""
-    total = next((line for line in result.calibration if line["kind"] == ALL), None)
+    total = next((line for line in result.calibration if line["kind"] == reliability.ALL), None)
     if total is None:
         return ""
     found = take_estimate(total, "right_over_wrong")
@@ -407,16 +359,16 @@ def say_pas(result: PasResult) -> str:
 
 def _table_profile(result: PasResult) -> Table:
     """Return the correlates of the score that ranks, with the paper's figures, which are of its own PAS."""
-    profile, is_paper = result.profile, result.score == PAPER_READING
+    profile, is_paper = result.profile, result.score == curated.PAPER_READING
     names = {
-        "alignment": ("score with alignment, r", PAPER_ALIGNMENT if is_paper else None),
-        "displacement": ("drop with displacement of the text, r", PAPER_DISPLACEMENT),
+        "alignment": ("score with alignment, r", attribution.PAPER_ALIGNMENT if is_paper else None),
+        "displacement": ("drop with displacement of the text, r", attribution.PAPER_DISPLACEMENT),
         "text": ("score explained by the text alone, R^2", None),
     }
-    rows: list[tuple[Cell, ...]] = [
-        (what, take_interval(profile[name]), profile[name]["num"], paper)
-        for name, (what, paper) in names.items()
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for name, (what, paper) in names.items():
+        one = profile[name]
+        rows.append((what, Estimate(one["value"], one["low"], one["high"]), one["num"], paper))
     note = (
         "Over the samples that passed the alignment gate. The text alone: words of the caption, targets, "
         "mean displacement (shift of the text embedding). A high R^2, or drops that follow the displacement, "
@@ -427,27 +379,25 @@ def _table_profile(result: PasResult) -> Table:
     return Table(title, ("", Column("value", digits=3), "rows", "paper"), rows, note)
 
 
-def take_interval(values: dict[str, float]) -> Estimate:
-    """Return a value with its interval."""
-    return Estimate(values["value"], values["low"], values["high"])
-
-
 def _report_calibration(result: PasResult) -> list[Table]:
     lines = result.calibration
-    total = next(line for line in lines if line["kind"] == ALL)
-    means = _report_lines("Mean drop s(I, T) - s(I, T~)", lines, CONDITIONS)
-    paper = ("paper", None, *(PAPER.get(name) for name in CONDITIONS))
+    total = next(line for line in lines if line["kind"] == reliability.ALL)
+    means = _report_lines("Mean drop s(I, T) - s(I, T~)", lines, reliability.CONDITIONS)
+    paper = ("paper", None, *(reliability.PAPER.get(name) for name in reliability.CONDITIONS))
     note = f"95 % intervals over pictures, with the words as drawn. {_PAPER_SAYS}"
     if result.num_others:  # the compared ones are no random sample of all
-        note += f" Mean drop of a nonce: {total[NONCE]:.4f} in the targets compared, "
+        note += f" Mean drop of a nonce: {total[reliability.NONCE]:.4f} in the targets compared, "
         note += f"{result.others_nonce:.4f} in the {result.num_others:,} others with a nonce."
     over = {"_words": f"the {total['num_words']:,} target words, by Student's t"}
     over |= {"_nonces": "nonces, by Student's t"}
-    reported = f"{describe_order(total)} {describe_picture(total)}"
+    reported = f"{reliability.describe_order(total)} {reliability.describe_picture(total)}"
     return [
         Table(means.title, means.columns, [*means.rows, paper], note),
-        _report_lines(f"{_DIFFERENCES} pictures", lines, DIFFERENCES, note=reported),
-        *(_report_lines(f"{_DIFFERENCES} {what}", lines, DIFFERENCES, end) for end, what in over.items()),
+        _report_lines(f"{_DIFFERENCES} pictures", lines, reliability.DIFFERENCES, note=reported),
+        *(
+            _report_lines(f"{_DIFFERENCES} {what}", lines, reliability.DIFFERENCES, end)
+            for end, what in over.items()
+        ),
     ]
 
 
@@ -500,7 +450,7 @@ def open_pas(config: ProbeConfig) -> OpenedPas:
     run = read_finished(config.input)
     if run["kind"] not in SUBSET_KINDS:
         raise ValueError(f"input={config.input!r}: holds {run['kind']}, must hold a curation or selection")
-    written = read_config(run["config"])
+    written = curated.read_config(run["config"])
     scorer = config.scorer or written.scorer
     name = f"{scorer.model} {scorer.weights}"
 
@@ -526,9 +476,9 @@ def measure_pas(opened: OpenedPas, seed: int) -> PasResult:
 
     maker = NonceMaker(load_tokenizer(opened.scorer), opened.nonce.seed, opened.scorer.model)
     length = maker.tokenizer.context_length
-    words = ControlWords(load_lexicon(), maker.encode, length, opened.samples.vocabulary, seed)
+    control = ControlWords(load_lexicon(), maker.encode, length, opened.samples.vocabulary, seed)
     redraw, encode = make_redraw(maker, opened.nonce), _make_encode(opened.scorer)
-    return probe_samples(opened.samples, encode, words, redraw, opened.keep, seed)
+    return probe_samples(opened.samples, encode, control, redraw, opened.keep, seed)
 
 
 def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int) -> Samples:
@@ -537,17 +487,17 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
     They passed the gate by alignment, if the rule has a second gate: PAS ranks there. The draw depends on
     seed and uid alone. Raises ValueError where there are none.
     """
-    words: set[str] = set()
+    vocabulary: set[str] = set()
     pool: list[pa.Table] = []
-    written = read_config(run["config"])
-    has_second = get_rule(written.select.rule).attribute_by is not None
+    written = curated.read_config(run["config"])
+    has_second = curated.get_rule(written.select.rule).attribute_by is not None
     align = Threshold.from_dict(run["gates"]["align"]) if has_second else None
-    selection = make_selection(written)
-    names = [PHRASES, CONTENT_WORDS] if selection.targets == CONTENT else [PHRASES]
+    selection = curated.make_selection(written)
+    names = [PHRASES, words.CONTENT_WORDS] if selection.targets == words.CONTENT else [PHRASES]
     for file in list_marked(run, source):
         table = file.read([UID, CAPTION, ALIGNMENT, IMAGE_SHA256, *names, IMAGE_EMBEDDING])
         table = table.filter(pa.array(mask_corpus(table)))
-        words.update(*map(list_distinct_words, table[CAPTION].to_pylist()))
+        vocabulary.update(*map(list_distinct_words, table[CAPTION].to_pylist()))
         if align is not None:
             is_kept_N = keep_mask(align, table[ALIGNMENT].to_numpy(), parse_uids(table[UID]))
             table = table.filter(pa.array(is_kept_N))
@@ -564,9 +514,9 @@ def read_samples(run: dict[str, Any], source: str, count: int | None, seed: int)
     phrases = [[phrase for some in row for phrase in some] for row in lists]
     image_ND = to_matrix(table[IMAGE_EMBEDDING]).astype(np.float32)
     alignment_N = table[ALIGNMENT].to_numpy().astype(np.float64)
-    scores = uids, captions, phrases, images, image_ND, alignment_N, frozenset(words), selection
+    scores = uids, captions, phrases, images, image_ND, alignment_N, frozenset(vocabulary), selection
     fit = Gates.from_dict(run["gates"]).fit
-    if fit is None or selection.rule.attribute_by != ALIGN_PAS:
+    if fit is None or selection.rule.attribute_by != curated.ALIGN_PAS:
         return Samples(*scores, selection.reading)
     base_N = fit.residuals({ALIGNMENT: alignment_N}, np.zeros(len(alignment_N)))
     return Samples(*scores, selection.ranking, base_N)

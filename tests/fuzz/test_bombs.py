@@ -116,7 +116,7 @@ def negatives_of_a_long_caption():
     import pyarrow as pa
 
     from raycomp.negatives.config import NegativesConfig, WritingConfig
-    from raycomp.negatives.engines import write_by_rules
+    from raycomp.negatives.write import write_by_rules
 
     for caption in ("dog, cat, " * 200, "two women in blue dresses hold an umbrella under a tree " * 40):
         table = pa.table(
@@ -162,7 +162,8 @@ class _Bomb(BaseHTTPRequestHandler):
 
 
 def reply_that_unpacks_to_a_gigabyte():
-    from raycomp.negatives.chat import Chat
+    from raycomp.negatives.ask import AskServer, to_prompt_table
+    from raycomp.negatives.config import LlmConfig
 
     packer = zlib.compressobj(9, wbits=31)
     piece = b" " * (1 << 20)
@@ -171,9 +172,10 @@ def reply_that_unpacks_to_a_gigabyte():
     server = HTTPServer(("127.0.0.1", 0), _Bomb)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
 
-    chat = Chat(f"http://127.0.0.1:{server.server_port}", None, 1, 30.0, 0.0)
-    (answer,) = asyncio.run(chat.ask(["{}"]))
-    assert answer.reply is None and answer.error and len(answer.error.splitlines()) == 1
+    config = LlmConfig(url=f"http://127.0.0.1:{server.server_port}", timeout_s=30.0, patience_s=0.0)
+    prompts = to_prompt_table([("0" * 8, "a", [], "caption")], 0)
+    (answer,) = asyncio.run(AskServer(config, None)(prompts)).to_pylist()
+    assert answer["reply"] is None and len(answer["error"].splitlines()) == 1
     # aiohttp calls a lack of memory a bad answer, so what was held is looked at.
     assert _most_kilobytes() - most < 100 << 10
     server.shutdown()

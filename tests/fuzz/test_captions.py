@@ -12,8 +12,7 @@ from raycomp.language.phrases import REASONS, make_counterfactual
 from raycomp.models.architecture import NonceMaker
 from raycomp.models.parser import Parser, load_parser
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
-from raycomp.negatives.engines import list_prompts, write_by_replies, write_by_rules
-from raycomp.negatives.write import choose_negatives
+from raycomp.negatives.write import choose_negatives, list_prompts, write_by_replies, write_by_rules
 from raycomp.words import (
     CAPTION,
     KINDS,

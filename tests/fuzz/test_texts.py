@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from raycomp.language.prompts import FORMS, MAX_REPLY, REPLY_REASONS, make_messages, read_reply
 from raycomp.models.parser import MAX_CHARACTERS, squeeze_spaces
-from raycomp.negatives.chat import Chat, Secret, _read_seconds
+from raycomp.negatives.ask import AskServer, Secret, read_seconds
+from raycomp.negatives.config import LlmConfig
 from raycomp.words import OPERATIONS
 from tests.fuzz.child import run
 from tests.fuzz.inputs import CAPTIONS, EDITS, JSON_VALUES, LONG, ODD_JSON, REPLIES, TEXTS, damage
@@ -49,9 +50,9 @@ def answers(body, edits, status, has_key, retry_after):
     data = damage(body.encode("utf-8", "surrogatepass"), edits[:1])
     if has_key:
         data = damage(data, [("insert", len(data) // 2, 1, KEY.encode())])
-    chat = Chat("http://nowhere", Secret(KEY), 16, 2.0, 2.0)
-    assert 0 <= _read_seconds(retry_after) <= 86_400
-    answer = chat._judge(status, 0.0, data)
+    server = AskServer(LlmConfig(url="http://nowhere"), Secret(KEY))
+    assert 0 <= read_seconds(retry_after) <= 86_400
+    answer = server._judge(status, 0.0, data)
     assert (answer.reply is None) != (answer.error is None)
     said = answer.reply if answer.error is None else answer.error
     assert KEY not in said and said.encode() is not None

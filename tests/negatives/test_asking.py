@@ -9,7 +9,7 @@ import pytest
 from raycomp.config import ClusterConfig, LeaseLost
 from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
-from raycomp.negatives import write_all
+from raycomp.negatives import ask
 from raycomp.negatives.ask import (
     ASKED_SCHEMA,
     ERROR,
@@ -34,13 +34,13 @@ def test_prompts_are_found_once_and_read_without_what_was_answered_since(tmp_pat
         cluster=ClusterConfig(block_rows=4),
     )
     folders = {"replies_uri": str(tmp_path / "replies"), "prompts_uri": str(tmp_path / "prompts")}
-    assert write_all.write_prompts(source, config, **folders) == 6
-    monkeypatch.delattr(write_all, "list_prompts")
-    first, second = (table.to_pylist() for table in write_all.load_prompts(0, **folders))
+    assert ask.write_prompts(source, config, **folders) == 6
+    monkeypatch.delattr(ask, "list_prompts")
+    first, second = (table.to_pylist() for table in ask.load_prompts(0, **folders))
     assert [len(first), len(second)] == [4, 2]
     answered = pa.table({KEY: [first[1][KEY]], REPLY: ["yes"], ERROR: pa.nulls(1, pa.string())})
     write_table(answered, str(tmp_path / "replies/00000/a-1.parquet"), REPLIES_SCHEMA)
-    left = pa.concat_tables(write_all.load_prompts(0, **folders)).to_pylist()
+    left = pa.concat_tables(ask.load_prompts(0, **folders)).to_pylist()
     assert left == [first[0], *first[2:], *second]
 
 
@@ -80,7 +80,7 @@ def test_prompts_are_not_written_into_a_folder_that_another_run_holds(tmp_path, 
     def refuse() -> None:
         raise LeaseLost("another run's")
 
-    monkeypatch.setattr(write_all, "map_tasks", lambda *args, **settings: pytest.fail("prompts are written"))
+    monkeypatch.setattr(ask, "map_tasks", lambda *args, **settings: pytest.fail("prompts are written"))
     job = SimpleNamespace(
         config=NegativesConfig(),
         work=Folder(str(tmp_path)),
@@ -89,4 +89,4 @@ def test_prompts_are_not_written_into_a_folder_that_another_run_holds(tmp_path, 
         lease=SimpleNamespace(check=refuse),
     )
     with pytest.raises(LeaseLost):
-        write_all.ask_all(job)
+        ask.ask_all(job)

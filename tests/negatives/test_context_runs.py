@@ -8,9 +8,8 @@ import pytest
 
 from raycomp.config import ParserConfig
 from raycomp.language.overlap import TABLES, count_context
+from raycomp.language.prompts import apply_calls
 from raycomp.negatives.captions import CaptionFile, load_captions
-from raycomp.negatives.config import WritingConfig
-from raycomp.negatives.engines import apply_calls
 from raycomp.negatives.judges import load_context, load_reader
 from tests.negatives.test_refined_runs import make_captions, run
 
@@ -59,7 +58,7 @@ def test_edits_are_drawn_by_the_counts_of_the_file(source, counted):
 def test_an_add_as_long_as_its_caption_is_refined(tmp_path):
     """Of two things one has a colour: a negative gives one to the other in its place."""
     rng, lines = random.Random(0), []
-    for i in range(150):
+    for i in range(90):
         first, second = rng.sample(["dog", "cat", "horse", "cow"], 2)
         colour, place = rng.choice(["black", "white", "brown"]), rng.randrange(2)
         said = [f"a {colour} {first}", f"a {second}"] if place else [f"a {first}", f"a {colour} {second}"]
@@ -71,18 +70,5 @@ def test_an_add_as_long_as_its_caption_is_refined(tmp_path):
     rows = run(str(tmp_path / "in"), tmp_path / "out", **COUNTED | options)
     added = [(row, one) for row in rows for one in row["negatives"]]
     longer = [len(one["text"].split()) - len(row["caption"].split()) for row, one in added]
-    assert len(added) > 5 and sum(longer) == 0 and set(longer) <= {-1, 0, 1}
+    assert len(added) > 3 and sum(longer) == 0 and set(longer) <= {-1, 0, 1}
     assert all(any(word.startswith("-") for word in one["concepts"]) for _, one in added)
-
-
-def test_other_engines_cannot_draw_by_counts():
-    with pytest.raises(ValueError, match=r"negatives\.context=True: must be false without"):
-        WritingConfig(context=True, engine="vllm")
-
-
-def test_counts_stand_in_the_folder_and_nothing_else_changes(source, counted, tmp_path):
-    plain = run(source, tmp_path / "out", **COUNTED | {"context": False})
-    assert not (tmp_path / "out" / "context.parquet").exists()
-    assert pq.read_table(counted[0] / "context.parquet").num_rows > 100
-    assert [row["uid"] for row in plain] == [row["uid"] for row in counted[1]]
-    assert sum(len(row["negatives"]) for row in plain) < sum(len(row["negatives"]) for row in counted[1])

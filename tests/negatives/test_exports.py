@@ -17,25 +17,17 @@ from raycomp.negatives import exports
 from raycomp.negatives.captions import CaptionFile
 from raycomp.negatives.exports import write_negclip
 from raycomp.schema import NEGATIVES_SCHEMA
-from raycomp.words import (
-    CAPTION,
-    IMAGE_EMBEDDING,
-    NEGATIVES,
-    OK,
-    STATUS,
-    UID,
-)
+from raycomp.words import CAPTION, IMAGE_EMBEDDING, NEGATIVES, OK, STATUS, UID
 
-BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\t", "\0", "\x1b[2J"]
-QUOTES = ['"', '""', "'", "\\", '\\"', ",", '"\t"']
+BREAKS = ["\n", "\r\n", "\x0b", "\x1c", "\x85", "\u2028", "\u2029", "\t", "\0", "\x1b[2J"]
+QUOTES = ['"', "'", "\\", ",", '"\t"']
 FORMULAS = ['=HYPERLINK("http://x","a b")', "=cmd|' /C calc'!A0", "+1 2", "-2 3", "@SUM(1, 2)", "\uff1d1 2"]
-MISSING = ["NA", "null", "nan", "None", "#N/A N/A", "#N/A", "N/A", "", "1e5", "007", "True", "-inf", "2024"]
+MISSING = ["NA", "nan", "#N/A N/A", "1e5", "007", "True", "-inf", "2024"]
 CAPTIONS = [
-    *(f"A dog{mark}in the{mark}{mark}snow{mark}" for mark in (*BREAKS, *QUOTES)),
-    *(f"{mark}A dog" for mark in (*BREAKS, *QUOTES)),
+    *(f"{mark}A dog{mark}in the{mark}{mark}snow{mark}" for mark in (*BREAKS, *QUOTES)),
     *FORMULAS,
     *(f"\r{formula}" for formula in FORMULAS),
-    *(word for word in MISSING if word),
+    *MISSING,
     "Ein sch\u00f6ner Hund \U0001f600",
     "a" * 60_000,
 ]
@@ -99,15 +91,12 @@ def test_pandas_reads_every_caption_as_its_row(export):
     assert [" ".join(title.split()) for title in table["title"]] == [fold(text) for text in CAPTIONS]
     assert table["filepath"].tolist() == [f"{uid}-0.jpg" for uid in uids]
     assert table["neg_caption"].tolist() == texts
+    for caption in MISSING:  # a column of what looks like no text is text
+        path, *_ = export([caption] * 5, ["jpg"] * 5)
+        assert [title.strip() for title in pd.read_csv(path, sep="\t")["title"]] == [caption] * 5
     for i, near in enumerate(table["neg_image"]):
         start = i // 20 * 20
         assert len({*near}) == 3 and i not in near and all(start <= n < start + 20 for n in near)
-
-
-@pytest.mark.parametrize("caption", MISSING[:3] + MISSING[8:])
-def test_a_column_of_what_looks_like_no_text_is_text(export, caption):
-    path, *_ = export([caption] * 5, ["jpg"] * 5)
-    assert [title.strip() for title in pd.read_csv(path, sep="\t")["title"]] == [caption] * 5
 
 
 def test_lines_are_rows_and_no_field_starts_a_formula(export):

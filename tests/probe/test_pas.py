@@ -21,7 +21,7 @@ from raycomp.look.show import explain
 from raycomp.models.architecture import fingerprint_scorer
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.device import name_device
-from raycomp.probe import overlap
+from raycomp.probe import pas
 from raycomp.probe.pas import measure_pas
 from raycomp.schema import aligned_schema, scores_schema
 from tests.corpus import by_cpi, mean_drop, scenes
@@ -104,7 +104,7 @@ def test_a_scorer_that_was_exchanged_meanwhile_is_seen(tiny_scorer, tmp_path, mo
         model.write_text(model.read_text() + " ")
         return measure_pas(*args)
 
-    monkeypatch.setattr(overlap, "measure_pas", exchange)
+    monkeypatch.setattr(pas, "measure_pas", exchange)
     assert main([*line, "--set", "sample=3"]) == USER_ERROR
     assert "must be the scoring model of" in capsys.readouterr().err
     record = json.loads((tmp_path / "out/run.json").read_text())
