@@ -149,16 +149,15 @@ def parse_json(text: str | bytes) -> Any:
     Raises ValueError, naming the key, if an object has a key twice, and RecursionError if the nesting is too
     deep.
     """
-    return json.loads(text, object_pairs_hook=_read_object)
 
+    def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        record, names = dict(pairs), [name for name, _ in pairs]
+        if len(record) < len(pairs):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"{twice!r:.80} occurs twice in one object")
+        return record
 
-def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r:.80} occurs twice in one object")
-    return record
+    return json.loads(text, object_pairs_hook=read_object)
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -419,7 +418,10 @@ def _read_text(path: str, kind: Any) -> Any:
         raise ValueError(f"{path}: no such config file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read: {error}") from error
-    values = _parse_json(path, text) if Path(path).suffix in JSON else _parse_yaml(path, text)
+    try:
+        values = parse_json(text) if Path(path).suffix in JSON else _parse_yaml(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
     if not isinstance(values, Mapping):
         raise ValueError(f"{path}: must hold options by name, as in align.keep: 0.5")
     paths = list(flatten(values))
@@ -439,14 +441,7 @@ def _each_once(pairs: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _parse_json(path: str, text: str) -> Any:
-    try:
-        return parse_json(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _parse_yaml(path: str, text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     """Return the content with every value as text, which options read by their type, as they do in --set."""
     import yaml  # only a command with such a file needs it
 
@@ -459,8 +454,8 @@ def _parse_yaml(path: str, text: str) -> Any:
 
     try:
         return yaml.load(text, Loader)  # a subclass of BaseLoader makes text, lists and dicts alone
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
 
 
 def _write_yaml(values: Mapping[str, Any], options: Mapping[str, Option], within: str = "") -> Iterator[str]:
