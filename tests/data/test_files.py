@@ -19,6 +19,7 @@ def test_a_file_appears_at_the_end(tmp_path):
         file.write(b"new")
         assert not path.exists()
     assert path.read_bytes() == b"new" and os.listdir(path.parent) == ["x"]
+    assert fetch(str(path)) == fetch(f"file://{path}") == str(path)
 
 
 def test_a_failed_write_keeps_what_was_there(tmp_path_factory):
