@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from raycomp.api import Place, card, explain, negatives_of, open, probe, publish, read_place, score, show
 from raycomp.config import ScorerConfig, override, override_all
 from raycomp.continual.config import ContinualConfig
-from raycomp.curation.config import AttributeConfig, CurateConfig
+from raycomp.curation.config import AttributeConfig, CurateConfig, VerifyConfig
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.look.config import AuditConfig, ExploreConfig
 from raycomp.models import deferred
@@ -227,4 +227,4 @@ def verify(source: Place, rows: int = 300, seed: int = 0) -> list[str]:
     """
     from raycomp.curation.verify import verify as run
 
-    return list(run(read_place("source", source), rows, seed))
+    return list(run(read_place("source", source), VerifyConfig(rows, seed)))

@@ -1,19 +1,23 @@
-"""The command line: ``raycomp COMMAND INPUT --option value`` or ``--set option=value``, one table of
-commands.
+"""The command line: ``raycomp COMMAND`` with words and options, read by one table of commands.
+
+A word is an option where the text before its ``=`` is exactly an option's path (``align.keep=0.6``), a
+config where it ends in .yaml, .json, .py or .py:NAME, and otherwise what the command works on: its inputs or
+folders. A flag is, in this order, an option by its path (``--align.keep 0.6``), one of ``FLAGS``, or a short
+name that the command declares (``--epochs 3``). An option that is true or false takes no word after it: write
+``--x``, ``--no-x`` or ``--x=VALUE``.
 
 Exit codes: 0; 2 the user's mistake; 3 too much bad data; 4 the storage failed or another run took the output
 over; 5 the cluster failed: Ray did not start, or workers were lost repeatedly; 130 interrupted; 143
 terminated.
 """
 
-import argparse
 import os
-import shutil
 import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Any, NoReturn
@@ -25,187 +29,194 @@ from raycomp.config import (
     Terminated,
     TooMuchBadData,
     UserError,
-    describe_options,
     list_options,
     load_config,
     override_all,
     read_space,
     save_config,
 )
-from raycomp.config.commands import RAYCOMP, Command, Program, import_object
+from raycomp.config.commands import FLAGS, RAYCOMP, WORDS, Command, Program, import_object, list_presets
+from raycomp.config.options import Arguments, check_choice, split_none
 from raycomp.models import deferred
 
+USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
+_LETTERS = {"-o": "--out", "-h": "--help"}
+_CONFIG = (".yaml", ".yml", ".json", ".py")
+_TRUTHS = ("true", "false", "none", "yes", "no", "on", "off", "0", "1")
 
-class _Set(argparse.Action):
-    """Collects values by the path of their option; errors at once, as a space starts another argument.
 
-    ``--where`` sets the option of this name, each ``--space`` adds an entry to the option ``space``.
-    """
+@dataclass
+class Line:
+    """What was typed after a command: its words, config, options by path, and flags."""
 
-    def __call__(self, parser: Any, namespace: Any, value: Any, option: str | None = None) -> None:
-        path = str(option).removeprefix("--")
-        if path == "set":
-            path, equals, rest = value.partition("=")
+    words: list[str] = field(default_factory=list)
+    config: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
+    flags: dict[str, str | bool] = field(default_factory=dict)
+
+
+class Reader:
+    """Reads a line of one command, word by word."""
+
+    def __init__(self, command: Command, words: Sequence[str]):
+        self.command = command
+        self.arguments = command.arguments.split()
+        self.line = Line()
+        self.rest = list(words)
+        options = list_options(command.config, command.mark) if "--set" in self.arguments else []
+        self.hints = {one.path: one.hint for one in options}
+        self.places = {one.path for one in options if "path" in one.marks}
+
+    def read(self) -> Line:
+        while self.rest:
+            word = self.rest.pop(0)
+            if word == "--":
+                self.line.words += self.rest
+                break
+            if word.startswith("-") and word != "-":
+                self.take_flag(word)
+            else:
+                self.take_word(word)
+        return self.line
+
+    def take_word(self, word: str) -> None:
+        path, equals, value = word.partition("=")
+        if equals and self.has(path):
+            # An input may have a name, NAME=SHARDS, and a file any name.
+            is_input = "input" in self.arguments and path not in self.places and os.path.exists(value)
+            if is_input or os.path.exists(word):
+                raise ValueError(
+                    f"{word!r}: may be the option {path} or an input; write --{path}={value} or input={word}"
+                )
+            self.set(path, value)
+        elif "job" in self.arguments and (word.endswith(_CONFIG) or word.rpartition(":")[0].endswith(".py")):
+            self.take_config(word)
+        else:
+            self.line.words.append(word)
+
+    def take_config(self, word: str) -> None:
+        if self.line.config is not None:
+            raise ValueError(f"{word!r}: is a second config, after {self.line.config!r}; name one")
+        if os.path.isdir(word):
+            raise ValueError(
+                f"{word!r}: is a folder that ends as a config does; write input={word} to read it"
+            )
+        self.line.config = word
+
+    def take_flag(self, word: str) -> None:
+        flag, equals, value = word.partition("=")
+        flag = _LETTERS.get(flag, flag)
+        known = self.command.flags
+        path, negated = self.find(flag.removeprefix("--")), None
+        if path is None and flag not in known:
+            path = self.command.short.get(flag)
+        if path is None and flag.startswith("--no-"):
+            path = negated = self.find(flag.removeprefix("--no-"))
+        if path is not None and split_none(self.hints.get(path, str))[0] is bool:
+            if not equals and self.rest and self.rest[0].lower() in _TRUTHS:
+                raise ValueError(
+                    f"{flag} {self.rest[0]}: takes a value after = alone; write {flag}={self.rest[0]}"
+                )
+            if negated and equals:
+                raise ValueError(f"{word}: takes no value; write --{path}={value}")
+            self.line.options[path] = value if equals else "false" if negated else "true"
+        elif negated:
+            raise ValueError(f"{flag}: {path} is not true or false; write --{path} VALUE")
+        elif path is not None:
+            self.set(path, value if equals else self.take_value(flag))
+        elif flag == "--set" and flag in known:
+            path, equals, value = (value if equals else self.take_value(flag)).partition("=")
             if not equals:
-                raise ValueError(f"--set {value!r}: must be --set OPTION=VALUE, with = and no space")
-            value = rest
-        elif path == "space":
-            read_space(value)  # an invalid entry is reported as it was typed
-            value = f"{namespace.set.get('space', '')} {value}".strip()
-        namespace.set = {**namespace.set, path: value}
+                raise ValueError(f"--set {path!r}: must be --set OPTION=VALUE, with = and no space")
+            self.set(path, value)
+        elif flag in known and FLAGS[flag][0]:
+            self.line.flags[flag] = value if equals else self.take_value(flag)
+        elif flag in known and equals:
+            raise ValueError(f"{word}: takes no value; write {flag}")
+        elif flag in known:
+            self.line.flags[flag] = True
+        else:
+            raise ValueError(self.describe_unknown(flag))
 
+    def set(self, path: str, value: str) -> None:
+        if path == "space":  # one entry after the other; an invalid one is reported as it was typed
+            read_space(value)
+            value = f"{self.line.options.get(path, '')} {value}".strip()
+        self.line.options[path] = value
 
-class _ReportVersion(argparse.Action):
-    """Prints the version and exits; the version is looked up only on request."""
+    def take_value(self, flag: str) -> str:
+        if not self.rest or self.rest[0].startswith("--") or self.rest[0] in _LETTERS:
+            raise ValueError(f"{flag}: needs a value after it")
+        return self.rest.pop(0)
 
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        print(f"raycomp {version('raycomp')}")
-        parser.exit()
+    def has(self, path: str) -> bool:
+        """Whether an option has exactly this path, or is an argument by name of one (llm.engine.NAME)."""
+        groups = (group for group, hint in self.hints.items() if hint == Arguments)
+        return path in self.hints or any(path.startswith(f"{group}.") for group in groups)
 
+    def find(self, name: str) -> str | None:
+        """Return the path of an option that was typed with - or _ between its words."""
+        return next((path for path in (name, name.replace("-", "_")) if self.has(path)), None)
 
-_ARGUMENTS: dict[str, dict[str, Any]] = {
-    "job": {
-        "nargs": "?",
-        "metavar": "CONFIG",
-        "help": "a config: FILE.yaml, FILE.json or FILE.py[:VARIANT], a function that returns it",
-    },
-    "probe": {"choices": ("overlap", "composition", "pas")},
-    "source": {"metavar": "DIR", "help": "a folder that a run wrote"},
-    "first": {"metavar": "A", "help": "a folder that raycomp curate or select wrote"},
-    "second": {"metavar": "B", "help": "another one, of the same rows, which is compared with A"},
-    "parent": {"metavar": "DIR", "help": "a folder with runs at any depth"},
-    "runs": {
-        "nargs": "+",
-        "metavar": "[NAME=]DIR",
-        "help": "two or more folders that raycomp evaluate wrote, of the same examples; the first is the "
-        "reference",
-    },
-    "uid": {"metavar": "UID", "help": "or a key, a file name, a url or a caption"},
-    "--set": {"action": _Set, "default": {}, "metavar": "OPTION=VALUE", "help": "an option, as listed below"},
-    "--space": {
-        "action": _Set,
-        "dest": "set",
-        "default": {},
-        "metavar": "OPTION=VALUES",
-        "help": "what is tried: grid(A,B,...), choice(A,B,...), uniform(A,B) or loguniform(A,B); or a value",
-    },
-    "--where": {
-        "action": _Set,
-        "dest": "set",
-        "default": {},
-        "metavar": "CONDITION",
-        "help": "only rows for which this is true: SQL on their columns and outcome; as --set where=...",
-    },
-    "--atlas": {
-        "metavar": "FILE",
-        "help": "a Parquet file of the same rows to write, for other viewers; --out may then be left out",
-    },
-    "--verify": {
-        "action": "store_true",
-        "help": "compare the SHA-256 of every file of the finished runs that are read, not only their sizes",
-    },
-    "--add": {"metavar": "SHARDS", "help": "another input to take up: paths, globs, uris, optionally NAME="},
-    "--remove": {
-        "metavar": "FILE",
-        "help": "rows and shards that must not be used any more: a uid, SHA-256, url, domain or shard name "
-        "in each line, or a table",
-    },
-    "--rows": {"type": int, "default": 300, "metavar": "N", "help": "random rows to score again"},
-    "--seed": {"type": int, "default": 0, "help": "draws the rows"},
-    "--out": {"metavar": "DIR", "help": "the folder of the results, or an s3://, gs:// or az:// uri"},
-    "--dry-run": {
-        "action": "store_true",
-        "help": "check the options, the inputs and DIR, report the cost, write nothing",
-    },
-    "--save-config": {
-        "metavar": "FILE",
-        "help": "write all options to FILE.yaml or FILE.json, each with its value; run nothing",
-    },
-}
-
-
-def parse_arguments(argv: Sequence[str], program: Program) -> argparse.Namespace:
-    """Return the arguments of one command of a program; ``command`` is what runs them.
-
-    Raises ValueError with the nearest right word where a command or an argument is misspelt, and SystemExit
-    as argparse does: 2 after an error, 0 after help or version.
-    """
-    name = next((word for word in argv if not word.startswith("-")), None)
-    if name is not None and name not in program.folders:
-        nearest = _name_nearest(name, program.folders)
-        raise ValueError(f"{name!r}: must be a command{nearest}; see {program.name} --help")
-    parser = argparse.ArgumentParser(prog=program.name, description=program.text)
-    parser.add_argument("--version", action=_ReportVersion, nargs=0, help="print the version and end")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_CommandParser)
-    for known, command in program.commands.items():
-        own = commands.add_parser(known, help=command.text, description=command.text, allow_abbrev=False)
-        own.take(command)
-    if "_ARGCOMPLETE" in os.environ:
-        import argcomplete  # only a shell that completes a word needs it
-
-        argcomplete.autocomplete(parser, default_completer=argcomplete.completers.FilesCompleter())
-    args, rest = parser.parse_known_args(argv)
-    if rest:
-        raise ValueError(_describe_unknown(args.command, rest[0], argv))
-    lacks_out = "--out" in args.command.arguments and args.out is None
-    if lacks_out and getattr(args, "save_config", None) is None and getattr(args, "atlas", None) is None:
-        raise ValueError("--out: is missing; name the folder of the results, --out DIR")
-    return args
+    def describe_unknown(self, flag: str) -> str:
+        """Return the message for a flag that the command does not have."""
+        name = flag.lstrip("-").replace("-", "_")
+        ends = [path for path in self.hints if path.endswith(f".{name}")]
+        if ends:
+            wanted = " or ".join(f"--{path}" for path in ends[:3])
+            return f"{flag}: is the end of an option's path; write {wanted}"
+        known = [*self.command.flags, *self.command.short, *(f"--{path}" for path in self.hints)]
+        return f"{flag}: is no option of this command{_name_nearest(flag, known)}; see its --help"
 
 
 def _name_nearest(word: str, known: Iterable[str]) -> str:
     return "".join(f", the nearest is {one}" for one in get_close_matches(word, list(known), 1))
 
 
-def _describe_unknown(command: Command, argument: str, argv: Sequence[str]) -> str:
-    """Return the message for an argument of ``argv`` that the command does not have."""
-    flag, equals, value = argument.partition("=")
-    name = flag.lstrip("-").replace("-", "_")
-    if flag.startswith("-") and "--set" in command.arguments:
-        paths = [option.path for option in list_options(command.config, command.mark)]
-        if name in paths:
-            after = [*argv, "VALUE"][list(argv).index(argument) + 1]
-            wanted = value if equals else "VALUE" if after.startswith("-") else after
-            return f"{flag}: is an option; write --set {name}={wanted}"
-    known = [one for one in _list_arguments(command) if one.startswith("-")]
-    if not flag.startswith("-"):
-        return f"{argument!r}: is one argument too many; see --help"
-    return f"{flag}: must be an argument of this command{_name_nearest(flag, known)}; see its --help"
+def read_values(command_name: str, command: Command, line: Line) -> list[Any]:
+    """Return the arguments of the command's function, in its order.
+
+    Raises ValueError where a word is missing or one too many, and where an option has an invalid value.
+    """
+    words, options, flags = list(line.words), dict(line.options), line.flags
+    values: list[Any] = []
+    for name in command.arguments.split():
+        if name in ("input", "runs"):
+            if words and "input" in options:
+                said = f"{' '.join(words)!r} and input={options['input']!r}"
+                raise ValueError(f"{said}: the input is named twice; name it once")
+            if name == "runs":
+                values.append(words)
+            elif words:
+                options["input"] = "::".join(words)
+            words = []
+        elif name == "--set":
+            values.append(options if command.mark else _make_config(command_name, command, line, options))
+        elif name.startswith("--"):
+            if name not in ("--preset", "--verify", "--dry-run"):
+                values.append(flags.get(name))
+        elif name != "job":
+            if not words:
+                metavar, text, *_ = WORDS[name]
+                raise ValueError(f"{metavar}: is missing; it is {text}")
+            values.append(words.pop(0))
+    if words:
+        raise ValueError(f"{words[0]!r}: is one word too many; see --help")
+    if "--out" in command.flags and not {"--out", "--save-config", "--atlas"} & {*flags}:
+        raise ValueError("--out: is missing; name the folder of the results, --out DIR")
+    return values
 
 
-def _list_arguments(command: Command) -> Iterator[str]:
-    """Yield the arguments of a command by their keys in ``_ARGUMENTS``."""
-    yield from command.arguments.split()
-    if "--out" in command.arguments:
-        yield "--dry-run"
-    if "job" in command.arguments:
-        yield "--save-config"
-
-
-class _CommandParser(argparse.ArgumentParser):
-    """The arguments of one command; its help also lists the command's options."""
-
-    def take(self, command: Command) -> None:
-        """Add the arguments of a command."""
-        self.set_defaults(command=command, name=self.prog.split()[-1])
-        for name in _list_arguments(command):
-            argument: Any = self.add_argument(name, **_ARGUMENTS[name])
-            if name == "--set":
-                argument.completer = lambda **_: [
-                    f"{option.path}=" for option in list_options(command.config, command.mark)
-                ]
-
-    def format_help(self) -> str:
-        """Return the help; only this method describes the options, as that reads their source."""
-        text, command = super().format_help(), self.get_default("command")
-        if "--set" not in command.arguments:
-            return text
-        width = min(110, max(80, shutil.get_terminal_size().columns))
-        heading = "OPTION of --set" + ", each as the run in DIR had it unless it is set" * bool(command.mark)
-        return f"{text}\n{heading}:\n{describe_options(command.config, command.mark, width)}\n"
-
-
-USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
+def _make_config(name: str, command: Command, line: Line, options: dict[str, str]) -> Any:
+    """Return the config that a preset, a file or the defaults start, with the options set."""
+    preset, named = line.flags.get("--preset"), line.config
+    if preset and named:
+        raise ValueError(f"--preset {preset} and {named!r}: are two configs; name one")
+    if preset:
+        known = list_presets(name)
+        check_choice("--preset", str(preset), [*known])
+        named = known[str(preset)]
+    return load_config(named, command.config, options) if named else override_all(command.config(), options)
 
 
 def main(argv: Sequence[str] | None = None, program: Program = RAYCOMP) -> int:
@@ -215,9 +226,8 @@ def main(argv: Sequence[str] | None = None, program: Program = RAYCOMP) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        args = parse_arguments(sys.argv[1:] if argv is None else argv, program)
         with _ended_by_signals():
-            _run(program, args.command, args)
+            _run(program, sys.argv[1:] if argv is None else list(argv))
     except DryRun as checked:
         _print(str(checked))
     except KeyboardInterrupt as interrupt:
@@ -297,13 +307,34 @@ def _printable(text: str) -> str:
     )
 
 
-def _run(program: Program, command: Command, args: argparse.Namespace) -> None:
-    values = list(_read_values(command, args))
-    if getattr(args, "save_config", None):
+def _run(program: Program, argv: Sequence[str]) -> None:
+    if "_ARGCOMPLETE" in os.environ:
+        from raycomp.help import complete  # only a shell that completes a word needs it
+
+        complete(program)
+    name = next((word for word in argv if not word.startswith("-")), None)
+    if name is not None and name not in program.folders:
+        nearest = _name_nearest(name, program.folders)
+        raise ValueError(f"{name!r}: must be a command{nearest}; see {program.name} --help")
+    asked = [word for word in argv if word in ("--help", "-h", "--help-all", "--version")]
+    if name is None or asked:
+        if asked[:1] == ["--version"]:
+            _print(f"raycomp {version('raycomp')}")
+        else:
+            from raycomp.help import describe_command, describe_program
+
+            is_whole = "--help-all" in asked
+            _print(describe_command(program, name, is_whole) if name else describe_program(program))
+        return
+    command, words = program.commands[name], [*argv]
+    words.remove(name)
+    line = Reader(command, words).read()
+    values = read_values(name, command, line)
+    if "--save-config" in line.flags:
+        path = str(line.flags["--save-config"])
         config = next(value for value in values if isinstance(value, command.config))
-        save_config(config, args.save_config)
-        again = f"{program.name} {args.name} {args.save_config} --out DIR"
-        _print(f"{args.save_config}: holds every option; run {again}")
+        save_config(config, path)
+        _print(f"{path}: holds every option; run {program.name} {name} {path} --out DIR")
         return
     function = import_object(command.function)
     from raycomp.data.files import dry_run
@@ -311,23 +342,10 @@ def _run(program: Program, command: Command, args: argparse.Namespace) -> None:
     from raycomp.data.runs import verify_whole  # PyArrow, which the command needs anyway
 
     keep_pandas_out()
-    with verify_whole(getattr(args, "verify", False)), dry_run(getattr(args, "dry_run", False)):
-        if "--out" in command.arguments:
+    with verify_whole("--verify" in line.flags), dry_run("--dry-run" in line.flags):
+        if "--out" in command.arguments.split():
             function(*values, say=_print)
             return
         texts = function(*values)
         for text in [texts] if isinstance(texts, str) else texts:
             _print(text)
-
-
-def _read_values(command: Command, args: argparse.Namespace) -> Iterator[Any]:
-    """Yield the arguments of the command's function."""
-    for name in command.arguments.split():
-        if name == "--set":
-            if command.mark:
-                yield args.set
-                continue
-            named = getattr(args, "job", None)
-            yield override_all(load_config(named, command.config) if named else command.config(), args.set)
-        elif name not in ("job", "--space", "--where", "--verify", "--dry-run"):
-            yield getattr(args, name.removeprefix("--"))

@@ -28,6 +28,7 @@ LAYERS = {
     "run": 5,
     **dict.fromkeys(COMMANDS, 6),
     "api": 7,
+    "help": 6,
     "cli": 7,
     "__main__": 7,
     "__init__": 7,
@@ -52,7 +53,7 @@ EXCEPTIONS = {
 # Every library of others, and the packages that know it; "commands" are all folders of commands.
 HOMES = {
     "PIL": {"models"},
-    "argcomplete": {"cli"},
+    "argcomplete": {"help"},
     "yaml": {"config"},
     "aiohttp": {"negatives"},
     "duckdb": {"data"},

@@ -376,18 +376,19 @@ YAML, JSON = (".yaml", ".yml"), (".json",)
 _WIDTH = 100
 
 
-def load_config(name: str, kind: Any) -> Any:
-    """Return the config of class ``kind`` that a file holds: FILE.yaml, FILE.json or FILE.py[:VARIANT].
+def load_config(name: str, kind: Any, options: Mapping[str, Any] | None = None) -> Any:
+    """Return the config of class ``kind`` that a file holds, with ``options`` set in it by path.
 
-    A text file sets options by group and name (``align: {keep: 0.5}``) or by path (``align.keep: 0.5``);
-    the others keep their defaults. Raises ValueError, which names the file, for any other content.
+    FILE.yaml and FILE.json set options by group and name (``align: {keep: 0.5}``) or by path (``align.keep:
+    0.5``); the others keep their defaults. They are checked with ``options``, not alone. FILE.py[:FUNCTION]
+    returns a config. Raises ValueError, which names the file, for any other content.
     """
     if Path(name).suffix in YAML + JSON:
-        return _read_text(name, kind)
+        return _read_text(name, kind, options or {})
     config = load_job(name)
     if type(config) is not kind:
         raise ValueError(f"{name}: returned {type(config).__name__}, must return a {kind.__name__}")
-    return config
+    return override_all(config, options or {})
 
 
 def save_config(config: Any, path: str) -> None:
@@ -411,7 +412,7 @@ def save_config(config: Any, path: str) -> None:
         raise ValueError(f"--save-config {path}: cannot be written: {error.strerror}") from error
 
 
-def _read_text(path: str, kind: Any) -> Any:
+def _read_text(path: str, kind: Any, options: Mapping[str, Any]) -> Any:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -423,12 +424,18 @@ def _read_text(path: str, kind: Any) -> Any:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
     if not isinstance(values, Mapping):
-        raise ValueError(f"{path}: must hold options by name, as in align.keep: 0.5")
-    paths = list(flatten(values))
+        raise ValueError(
+            f"{path}: must hold options by name, as in align.keep: 0.5; an input is input={path}"
+        )
     try:
-        return override_all(kind(), dict(_each_once(paths)))
+        values = dict(_each_once(flatten(values)))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    try:
+        return override_all(kind(), {**values, **options})
+    except ValueError as error:
+        is_named = any(f"{name}=" in str(error) or f"{name!r}:" in str(error) for name in options)
+        raise error if is_named else ValueError(f"{path}: {error}") from error
 
 
 def _each_once(pairs: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

@@ -125,12 +125,12 @@ def read_label(name: str, value: str) -> tuple[str, str]:
     return key, label
 
 
-def checked_by(function: Callable[[str, Any], object]) -> dict[str, Any]:
+def checked_by(function: Callable[[str, Any], object], wanted: str = "") -> dict[str, Any]:
     """Return the metadata of a field whose value ``function`` checks, given the option's name and the value.
 
-    A tuple is checked entry by entry; none is not checked.
+    A tuple is checked entry by entry; none is not checked. ``wanted`` are the valid values, for help.
     """
-    return {"check": function}
+    return {"check": function, "wanted": wanted}
 
 
 _BOUND = re.compile(r"(at least|at most|above|below|between|from|and|to|) ?(-?\d[\d.e+-]*|inf)")
@@ -153,7 +153,7 @@ def within(wanted: str) -> dict[str, Any]:
     def check_range(name: str, value: float) -> None:
         check(all(holds(value, bound) for holds, bound in bounds), name, value, wanted)
 
-    return checked_by(check_range)
+    return checked_by(check_range, wanted)
 
 
 def count_from(least: int, most: int = MOST) -> dict[str, Any]:
@@ -163,10 +163,11 @@ def count_from(least: int, most: int = MOST) -> dict[str, Any]:
 
 def one_of(choices: Sequence[str]) -> dict[str, Any]:
     """Return the metadata of a text with few valid values."""
-    return checked_by(partial(check_choice, choices=choices))
+    checked = checked_by(partial(check_choice, choices=choices), f"one of {', '.join(choices)}")
+    return {**checked, "choices": tuple(choices)}
 
 
-SHARE = checked_by(check_share)
+SHARE = checked_by(check_share, "between 0 and 1")
 NUM_PIXELS = within("between 1 and 178,956,970")
 """Pillow refuses larger images."""
 RATE, WEIGHT = within("above 0, and at most 1e+30"), within("between 0 and 1,000,000")

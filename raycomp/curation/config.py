@@ -24,6 +24,7 @@ from raycomp.config.options import (
     check,
     check_choice,
     checked_by,
+    count_from,
     one_of,
     within,
 )
@@ -474,3 +475,13 @@ def choose_config(
 def update_line(source: str, path: str, value: Any) -> str:
     """Return the command that changes one option of the curation in ``source``."""
     return f"raycomp update {shlex.quote(source)} --set {shlex.quote(f'{path}={as_setting(value)}')}"
+
+
+@dataclass(frozen=True)
+class VerifyConfig(OptionGroup):
+    """What is recomputed of a curation."""
+
+    rows: int = field(default=300, metadata=count_from(1))
+    """Random rows that are scored again from their pixels and texts."""
+    seed: int = field(default=0, metadata=within("at least 0"))
+    """Draws the rows."""

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from raycomp import words
 from raycomp.core.selection import parse_uids, to_keys
-from raycomp.curation.config import CurateConfig, make_selection, read_config
+from raycomp.curation.config import CurateConfig, VerifyConfig, make_selection, read_config
 from raycomp.curation.outputs import read_subset
 from raycomp.curation.score.reuse import ATTRIBUTED, LATER
 from raycomp.curation.score.score import align_stages, attribute_stages
@@ -44,15 +44,13 @@ _ROWS_PER_CALL = 64
 _LOST = (STATUS, ALIGNMENT, IMAGE_EMBEDDING)
 
 
-def verify(source: str, rows: int = 300, seed: int = 0) -> Iterator[str]:
+def verify(source: str, config: VerifyConfig) -> Iterator[str]:
     """Yield a line for each check of the curation in ``source`` that passes.
 
     Files against the manifest; both gates, the counts and the subset from all scores; the number of rows from
-    the input; the scores of ``rows`` random rows from their pixels and texts. Raises ValueError at the first
-    check that fails, or that cannot be made.
+    the input; the scores of random rows from their pixels and texts. Raises ValueError at the first check
+    that fails, or that cannot be made.
     """
-    if rows < 1:
-        raise ValueError(f"--rows {rows}: must be at least 1")
     folder, run = Folder(source), read_finished(source)
     if run["kind"] != "curate":
         raise ValueError(f"{source}: holds {run['kind']}; must hold a curation")
@@ -60,7 +58,7 @@ def verify(source: str, rows: int = 300, seed: int = 0) -> Iterator[str]:
         files = check_results(folder, run, is_whole=True)
         yield f"files: {len(files):,} have the SHA-256 of the manifest"
         yield _check_gates(run, list_marked(run, source), files)
-        yield from _check_input(run, list_scores(run, source), rows, seed)
+        yield from _check_input(run, list_scores(run, source), config.rows, config.seed)
 
 
 def _check_gates(run: dict[str, Any], marked: list[ScoresFile], files: dict[str, Any]) -> str:

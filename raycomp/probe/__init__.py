@@ -8,5 +8,9 @@ COMMANDS = {
         "raycomp.probe.overlap:probe",
         "probe job --set --out --verify",
         "raycomp.probe.config:ProbeConfig",
+        short={"--model": "scorer.model", "--weights": "scorer.weights"},
+        matter="input benchmarks sample scorer.model scorer.weights pairs seed",
+        example="pas --input out/photos --out out/probe",
+        writes="report.html, run.json",
     ),
 }

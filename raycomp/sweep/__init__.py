@@ -4,9 +4,13 @@ from raycomp.config.commands import Command
 
 COMMANDS = {
     "sweep": Command(
-        "try options of a command with Ray Tune, choose the best and report it on other seeds",
+        "try options with Ray Tune, report the best on other seeds",
         "raycomp.sweep.command:sweep",
-        "job --space --set --out --verify",
+        "job --preset --set --out --verify",
         "raycomp.sweep.config:SweepConfig",
+        matter="space command metric search num_samples scheduler seeds report_seeds curated max_concurrent",
+        example="--curated out/photos --space 'attribute.keep=grid(0.5,0.3)' "
+        "--metric retrieval.r1 --out out/sweep",
+        writes="report.html, trials.parquet, best.py (the config of the best), run.json",
     ),
 }
