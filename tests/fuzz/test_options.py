@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raycomp.cli import main
-from raycomp.config import changed_options, flatten, from_dict, override_all, to_dict
+from raycomp.cli import Reader, main, read_values
+from raycomp.config import changed_options, flatten, from_dict, list_options, override_all, to_dict
+from raycomp.config.commands import RAYCOMP
+from raycomp.config.options import split_none
 from raycomp.curation.config import CurateConfig
 from raycomp.negatives.config import NegativesConfig
 from raycomp.probe.config import ProbeConfig
@@ -47,13 +49,68 @@ def options(kind, values):
     assert hash(config) is not None
 
 
-@given(st.lists(st.tuples(st.sampled_from(PATHS) | ODD_PATHS, st.sampled_from("==:"), TEXTS), max_size=3))
+FORMS = (
+    "{path}={value}",
+    "--{path}={value}",
+    "--set={path}={value}",
+    "--{path}\n{value}",
+    "--set\n{path}={value}",
+)
+INPUTS = st.sampled_from(
+    ["photos", "p=in/a::q=in/b", "s3://b/date=2024/", "a.tar", "./seed=3", "align=x", "-"]
+)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(PATHS), WORDS, st.sampled_from(FORMS), st.booleans()), max_size=4),
+    st.lists(INPUTS, max_size=2),
+    st.randoms(),
+)
+def typed_lines(parts, inputs, random):
+    """What a line sets is what its parts say, in whatever order and form they are typed."""
+    command = RAYCOMP.commands["curate"]
+    hints = {one.path: one.hint for one in list_options(CurateConfig)}
+    typed, meant = [[one] for one in inputs], {"input": "::".join(inputs)} if inputs else {}
+    for path, value, form, is_spelt in parts:
+        if path not in hints or path in meant or (inputs and path == "input"):
+            continue
+        separate = "\n" in form and not form.startswith("--set")
+        if separate and (value.startswith("--") or split_none(hints[path])[0] is bool):
+            continue
+        meant[path] = value
+        shown = path.replace("_", "-") if is_spelt and form.startswith("--{") else path
+        typed.append(form.format(path=shown, value=value).split("\n", 1))
+    random.shuffle(typed)
+    # Inputs keep their order among each other.
+    order = iter(inputs)
+    words = [word for one in typed for word in ([next(order)] if one[0] in inputs else one)]
+    read = []
+    line = refused(
+        lambda: read.extend(read_values("curate", command, Reader(command, [*words, "-o", "x"]).read()))
+    )
+    expected = []
+    refusal = refused(lambda: expected.append(override_all(CurateConfig(), meant)))
+    # Of two mistakes either may be named.
+    assert (line is None) == (refusal is None) and (line or read == [*expected, "x"]), (words, line, refusal)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["--set=", "--", "", "-", "--no-", "--set\n"]),
+            st.sampled_from(PATHS) | ODD_PATHS,
+            st.sampled_from(["=", ":", "\n", ""]),
+            TEXTS,
+        ),
+        max_size=4,
+    )
+)
 def command_lines(parts):
-    sets = [f"--set={path}{equals}{value}" for path, equals, value in parts]
+    words = [word for part in parts for word in "".join(part).split("\n")]
     said = io.StringIO()
     stub = patch("raycomp.curation.command.curate", lambda config, out, say: hash(config))
-    with stub, contextlib.redirect_stderr(said):
-        code = main(["curate", *sets, "--out", "nowhere"])
+    with stub, contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        code = main(["curate", *words, "--out", "nowhere"])
     lines = said.getvalue().splitlines()
     assert (code, len(lines)) in ((0, 0), (2, 1)), (code, lines)
     assert all(line.startswith("raycomp: ") for line in lines)
@@ -67,6 +124,7 @@ def load() -> None:
 def test_some_options():
     run(options, 200)
     run(command_lines, 100)
+    run(typed_lines, 100)
 
 
 @pytest.mark.slow
@@ -76,4 +134,5 @@ def test_options():
 
 @pytest.mark.slow
 def test_command_lines():
-    run(command_lines, 1000)
+    run(command_lines, 5000)
+    run(typed_lines, 5000)
