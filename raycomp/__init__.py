@@ -7,7 +7,21 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from raycomp.api import Place, card, explain, negatives_of, open, probe, publish, read_place, score, show
+from raycomp.api import (
+    Inputs,
+    Place,
+    card,
+    explain,
+    make_config,
+    negatives_of,
+    open,
+    probe,
+    publish,
+    read_place,
+    run_command,
+    score,
+    show,
+)
 from raycomp.config import ScorerConfig, override, override_all
 from raycomp.continual.config import ContinualConfig
 from raycomp.curation.config import AttributeConfig, CurateConfig, VerifyConfig
@@ -20,6 +34,7 @@ from raycomp.sweep.config import SweepConfig
 from raycomp.training.config import TrainConfig
 
 if TYPE_CHECKING:
+    from raycomp.look.show import FinishedRun
     from raycomp.sweep.result import SweepResult
 
 if deferred.IN_WORKER in os.environ:
@@ -66,77 +81,89 @@ __all__ = [
 ]
 
 
-def audit(config: AuditConfig, out: Place) -> dict[str, Any]:
-    """Audit ``config.input`` into ``out``, as ``raycomp audit`` does; return what run.json holds.
+def audit(config: AuditConfig | Inputs, out: Place | None = None, **options: Any) -> "FinishedRun":
+    """Audit a data set into ``out``, as ``raycomp audit`` does.
 
-    Raises ValueError for errors that the caller can fix.
+    ``config`` is a config, or the input: a path, a uri, or a list of these. ``options`` are set in it by
+    path: ``**{"scorer.model": "ViT-B-32"}``. Returns the finished run, as ``open`` does. Raises TypeError for
+    other types, ValueError for errors that the caller can fix.
     """
     from raycomp.look.audit import audit as run
 
-    return run(config, read_place("out", out))
+    return run_command(run, AuditConfig, config, out, options)
 
 
-def curate(config: CurateConfig, out: Place) -> dict[str, Any]:
-    """Curate ``config.input`` into ``out``, as ``raycomp curate`` does; return what run.json holds.
+def curate(config: CurateConfig | Inputs, out: Place | None = None, **options: Any) -> "FinishedRun":
+    """Curate pairs into ``out``, as ``raycomp curate`` does: ``raycomp.curate("photos", "out/photos",
+    **{"align.keep": 0.6})``.
 
-    Raises ValueError for errors that the caller can fix, TooMuchBadData above ``max_bad_fraction``.
+    Arguments and result as of ``audit``. Raises ValueError for errors that the caller can fix, TooMuchBadData
+    above ``max_bad_fraction``.
     """
     from raycomp.curation.command import curate as run
 
-    return run(config, read_place("out", out))
+    return run_command(run, CurateConfig, config, out, options)
 
 
-def continual(config: ContinualConfig, out: Place) -> dict[str, Any]:
-    """Train ``config.method`` on ``config.stream`` into ``out``, as ``raycomp continual`` does.
+def continual(
+    config: ContinualConfig | None = None, out: Place | None = None, **options: Any
+) -> "FinishedRun":
+    """Train ``method`` on ``stream`` into ``out``, as ``raycomp continual`` does.
 
-    Returns what run.json holds. Raises ValueError for errors that the caller can fix, TooMuchBadData where
-    too much of its input is bad.
+    ``config``, or the defaults, with ``options`` by path. Returns the finished run. Raises ValueError for
+    errors that the caller can fix, TooMuchBadData where too much of its input is bad.
     """
     from raycomp.continual.command import continual as run
 
-    return run(config, read_place("out", out))
+    return run_command(run, ContinualConfig, config, out, options)
 
 
-def compare(*runs: Place, out: Place) -> dict[str, Any]:
+def compare(*runs: Place, out: Place) -> "FinishedRun":
     """Compare evaluations with the first of them into ``out``, as ``raycomp compare`` does.
 
-    ``runs``: folders, two or more; a text may be NAME=FOLDER. Returns what run.json holds. Raises ValueError
+    ``runs``: folders, two or more; a text may be NAME=FOLDER. Returns the finished run. Raises ValueError
     where they are not of the same examples.
     """
     from raycomp.evaluation.compare import compare as run
 
     places = [read_place(f"run {i}", place) for i, place in enumerate(runs, 1)]
-    return run(places, read_place("out", out))
+    run(places, read_place("out", out))
+    return open(out)
 
 
-def diff(first: Place, second: Place, out: Place) -> dict[str, Any]:
+def diff(first: Place, second: Place, out: Place) -> "FinishedRun":
     """Compare the second curation or selection with the first into ``out``, as ``raycomp diff`` does.
 
-    Returns what run.json holds. Raises ValueError where one of them is not a finished curation or selection,
-    or they have no row in common.
+    Returns the finished run. Raises ValueError where one of them is not a finished curation or selection, or
+    they have no row in common.
     """
     from raycomp.look.diff import diff as run
 
-    return run(read_place("first", first), read_place("second", second), read_place("out", out))
+    run(read_place("first", first), read_place("second", second), read_place("out", out))
+    return open(out)
 
 
-def evaluate(config: EvaluateConfig, out: Place) -> dict[str, Any]:
-    """Evaluate ``config.model`` on ``config.benchmarks`` into ``out``, as ``raycomp evaluate`` does.
+def evaluate(config: EvaluateConfig | None = None, out: Place | None = None, **options: Any) -> "FinishedRun":
+    """Evaluate ``model`` on ``benchmarks`` into ``out``, as ``raycomp evaluate`` does.
 
-    Returns what run.json holds. Raises ValueError for errors that the caller can fix, TooMuchBadData where
-    too much of its input is bad.
+    ``config``, or the defaults, with ``options`` by path. Returns the finished run. Raises ValueError for
+    errors that the caller can fix, TooMuchBadData where too much of its input is bad.
     """
     from raycomp.evaluation.command import evaluate as run
 
-    return run(config, read_place("out", out))
+    return run_command(run, EvaluateConfig, config, out, options)
 
 
 def explore(
-    source: Place, config: ExploreConfig, out: Place | None = None, atlas: Place | None = None
-) -> dict[str, Any] | None:
+    source: Place,
+    config: ExploreConfig | None = None,
+    out: Place | None = None,
+    atlas: Place | None = None,
+    **options: Any,
+) -> "FinishedRun | None":
     """Write pages to look at the samples of a curation or selection, as ``raycomp explore`` does.
 
-    ``out``: the folder of the pages; ``atlas``: a Parquet file of the same rows. Returns what run.json holds,
+    ``out``: the folder of the pages; ``atlas``: a Parquet file of the same rows. Returns the finished run,
     None without ``out``. Raises ValueError where both are missing, and for errors that the caller can fix.
     """
     from raycomp.look.explore import explore as run
@@ -145,32 +172,41 @@ def explore(
         raise ValueError("out=None, atlas=None: name a folder for the pages, or a file")
     file = None if atlas is None else read_place("atlas", atlas)
     folder = None if out is None else read_place("out", out)
-    return run(read_place("source", source), config, file, folder)
+    run(read_place("source", source), make_config(ExploreConfig, config, options), file, folder)
+    return None if out is None else open(out)
 
 
-def negatives(config: NegativesConfig, out: Place) -> dict[str, Any]:
-    """Write hard negatives of ``config.input`` into ``out``, as ``raycomp negatives`` does.
+def negatives(config: NegativesConfig | Inputs, out: Place | None = None, **options: Any) -> "FinishedRun":
+    """Write hard negatives of captions into ``out``, as ``raycomp negatives`` does.
 
-    Returns what run.json holds. Raises ValueError for errors that the caller can fix, TooMuchBadData where
-    too much of its input is bad.
+    Arguments and result as of ``audit``. Raises ValueError for errors that the caller can fix, TooMuchBadData
+    where too much of the input is bad.
     """
     from raycomp.negatives.command import negatives as run
 
-    return run(config, read_place("out", out))
+    return run_command(run, NegativesConfig, config, out, options)
 
 
-def select(source: Place, settings: Mapping[str, Any], out: Place) -> dict[str, Any]:
-    """Select again from the scores in ``source``, as ``raycomp select`` does; return what run.json holds.
+def select(
+    source: Place, settings: Mapping[str, Any] | None = None, out: Place | None = None, **options: Any
+) -> "FinishedRun":
+    """Select again from the scores in ``source``, as ``raycomp select`` does; return the finished run.
 
-    ``settings`` are options by path, {"align.keep": 0.6}. Raises ValueError where the scores lack what they
-    need.
+    ``settings`` and ``options`` are options by path, {"align.keep": 0.6}. Raises ValueError where the scores
+    lack what they need.
     """
     from raycomp.curation.command import select as run
 
-    return run(read_place("source", source), settings, read_place("out", out))
+    run(read_place("source", source), {**(settings or {}), **options}, read_place("out", out))
+    return open(read_place("out", out))
 
 
-def sweep(config: SweepConfig, out: Place, callbacks: Sequence[Any] = ()) -> "SweepResult":
+def sweep(
+    config: SweepConfig | None = None,
+    out: Place | None = None,
+    callbacks: Sequence[Any] = (),
+    **options: Any,
+) -> "SweepResult":
     """Search the space of ``config`` into ``out``, as ``raycomp sweep`` does; return the trials as a table.
 
     The result has ``rows``, one per trial with its config, status, metric and steps; ``best``, the selected
@@ -185,13 +221,17 @@ def sweep(config: SweepConfig, out: Place, callbacks: Sequence[Any] = ()) -> "Sw
     from raycomp.sweep.result import SweepResult
 
     place = read_place("out", out)
-    return SweepResult(run(config, place, callbacks=callbacks), absolute_uri(place))
+    record = run(make_config(SweepConfig, config, options), place, callbacks=callbacks)
+    return SweepResult(record, absolute_uri(place))
 
 
 def train(
-    config: TrainConfig, out: Place, evaluate: Callable[[Any, int], Mapping[str, Any]] | None = None
-) -> dict[str, Any]:
-    """Train on ``config.input`` into ``out``, as ``raycomp train`` does; return what run.json holds.
+    config: TrainConfig | Inputs,
+    out: Place | None = None,
+    evaluate: Callable[[Any, int], Mapping[str, Any]] | None = None,
+    **options: Any,
+) -> "FinishedRun":
+    """Train on pairs into ``out``, as ``raycomp train`` does; arguments and result as of ``audit``.
 
     ``evaluate`` is called every ``train.evaluate_steps`` and at the end, in one worker, with open_clip's
     model and the steps so far. It returns a dict of numbers by name, which metrics.jsonl stores. It is tested
@@ -200,7 +240,7 @@ def train(
     """
     from raycomp.training.command import train as run
 
-    return run(config, read_place("out", out), evaluate=evaluate)
+    return run_command(run, TrainConfig, config, out, options, evaluate=evaluate)
 
 
 def update(

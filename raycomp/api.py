@@ -4,9 +4,11 @@
 """
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from raycomp.config import list_options, override_all
 from raycomp.curation.config import CurateConfig
 from raycomp.negatives.config import NegativesConfig
 from raycomp.probe.config import ProbeConfig
@@ -18,14 +20,43 @@ if TYPE_CHECKING:
 
 Place = str | os.PathLike[str]
 """A folder: a path, or the uri of a store."""
+Inputs = Place | Sequence[Place] | None
+"""The input of a command: one or more."""
 
 
-def read_place(name: str, place: Place) -> str:
+def read_place(name: str, place: Place | None) -> str:
     """Return a folder as text. Raises TypeError, naming the argument, for any other value."""
     path = os.fspath(place) if isinstance(place, str | os.PathLike) else None
     if not isinstance(path, str):
         raise TypeError(f"{name}={place!r}: must be a path or uri, as a str or a pathlib.Path")
     return path
+
+
+def make_config(kind: type, given: Any, options: Mapping[str, Any]) -> Any:
+    """Return a config of a command: ``given`` is one, its input (a path, a uri, a list of these), or None.
+
+    ``options`` are set in it by path. Raises TypeError for any other value.
+    """
+    if not isinstance(given, kind) and given is not None:
+        places = given if isinstance(given, list | tuple) else [given]
+        wanted = f"config={given!r:.80}: must be a {kind.__name__}"
+        if not any(one.path == "input" for one in list_options(kind)):
+            raise TypeError(wanted)
+        if not places or not all(isinstance(place, str | os.PathLike) for place in places):
+            raise TypeError(f"{wanted}, or the input: a path, a uri, or a list of these")
+        if "input" in options:
+            raise TypeError(f"config={given!r:.80} and input={options['input']!r}: the input is named twice")
+        given, options = None, {"input": "::".join(map(os.fspath, places)), **options}
+    return override_all(kind() if given is None else given, options)
+
+
+def run_command(
+    function: Callable[..., Any], kind: type, given: Any, out: Any, options: Mapping[str, Any], **more: Any
+) -> "FinishedRun":
+    """Run a command's function with its config into ``out``; return the finished run."""
+    place = read_place("out", out)
+    function(make_config(kind, given, options), place, **more)
+    return open(place)
 
 
 def score(
@@ -57,6 +88,9 @@ def score(
     """
     from raycomp.curation.score.reuse import score_pairs
 
+    named = weights if weights is not None else (config or CurateConfig()).scorer.weights
+    if str(named).startswith("random:") and not (model is not None and weights is None):
+        warnings.warn(f"weights={str(named)!r}: are random, so these scores are noise", stacklevel=2)
     return score_pairs(images, captions, model, weights, config)
 
 
@@ -123,14 +157,17 @@ def explain(source: Place, uid: str) -> str:
     return run(read_place("source", source), uid)
 
 
-def probe(name: str, config: ProbeConfig, out: Place) -> dict[str, Any]:
+def probe(name: str, config: ProbeConfig | Inputs, out: Place | None = None, **options: Any) -> "FinishedRun":
     """Run a probe, overlap, composition or pas, into ``out``, as ``raycomp probe`` does.
 
-    Returns what run.json holds. Raises ValueError for an unknown name and for errors that the caller can fix.
+    ``config`` is a config, or the input; ``options`` are set in it by path. Returns the finished run. Raises
+    ValueError for an unknown name and for errors that the caller can fix.
     """
     from raycomp.probe.overlap import probe as run
 
-    return run(name, config, read_place("out", out))
+    place = read_place("out", out)
+    run(name, make_config(ProbeConfig, config, options), place)
+    return open(place)
 
 
 def publish(source: Place, out: Place) -> None:

@@ -159,7 +159,7 @@ def curated(tiny_scorer, tmp_path_factory) -> tuple[CurateConfig, Path, dict[str
     world = write_world_shards(folder / "in", NUM, PER_SHARD)
     config = by_cpi(input=world, scorer=tiny_scorer, attribute=mean_drop(pool=0.8))
     with without_ray():
-        return config, folder / "out", raycomp.curate(config, str(folder / "out"))
+        return config, folder / "out", raycomp.curate(config, str(folder / "out")).record
 
 
 @pytest.fixture(scope="session")

@@ -339,6 +339,10 @@ class FinishedRun:
             found |= _OF_TABLE[self.kind](self.table(main).to_pylist())
         return found
 
+    def __getitem__(self, name: str) -> Any:
+        """Return an entry of ``record``: ``run["funnel"]``."""
+        return self.record[name]
+
     def __repr__(self) -> str:
         return f"<raycomp run: {self.kind} in {self.uri}>"
 
