@@ -29,7 +29,7 @@ def test_what_a_browser_would_load_from_a_network_is_found(html, is_foreign, tmp
 @pytest.mark.parametrize(
     ("page", "link", "built"),
     [
-        ("sweeps.md", "../jobs/curation.py", "repo/jobs/curation.py.md"),
+        ("sweeps.md", "../jobs/real_photos.py", "repo/jobs/real_photos.py.md"),
         ("howto/rule.md", "../../CONTRIBUTING.md#a-probe", "../repo/CONTRIBUTING.md#a-probe"),
         ("repo/CONTRIBUTING.md", "docs/scale.md", "../scale.md"),
         ("howto/rule.md", "../curation.md#choosing", "../curation.md#choosing"),
