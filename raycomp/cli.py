@@ -166,7 +166,7 @@ class Reader:
             wanted = " or ".join(f"--{path}" for path in ends[:3])
             return f"{flag}: is the end of an option's path; write {wanted}"
         known = [*self.command.flags, *self.command.short, *(f"--{path}" for path in self.hints)]
-        return f"{flag}: is no option of this command{_name_nearest(flag, known)}; see its --help"
+        return f"{flag}: must be an option of this command{_name_nearest(flag, known)}; see its --help"
 
 
 def _name_nearest(word: str, known: Iterable[str]) -> str:

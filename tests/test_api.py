@@ -37,7 +37,7 @@ def test_wrong_types_are_one_line(tmp_path):
         with pytest.raises(TypeError) as caught:
             call()
         assert said in str(caught.value) and "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match="align.keep=2.0: must be between 0 and 1"):
+    with pytest.raises(ValueError, match=r"align\.keep=2\.0: must be between 0 and 1"):
         raycomp.curate("a", tmp_path / "x", **{"align.keep": 2})
     assert not list(tmp_path.iterdir())
 

@@ -104,7 +104,7 @@ def write_options(name: str) -> str | None:
 
 
 def _introduce(name: str, command: Command) -> str:
-    usage = f"Set an option with `--set OPTION=VALUE`. `raycomp {name} --help` prints the same list."
+    usage = f"Set an option with `--OPTION VALUE`. `raycomp {name} --help-all` prints the same list."
     if command.mark:
         return f"{usage} An option that is not set keeps the value of the run in `DIR`."
     return f"{usage} Options marked *free* change no result: a run may resume with another value."
@@ -113,7 +113,10 @@ def _introduce(name: str, command: Command) -> str:
 def _write_row(one: Any, command: Command) -> str:
     default = "as in `DIR`" if command.mark else _code(as_setting(one.default))
     free = "" if command.mark or "free" not in one.marks else " *Free.*"
-    return f"| `{one.path}` | {name_type(one.hint)} | {default} | {_escape(one.text)}{free} |"
+    names = ", ".join(f"`{short}`" for short, path in command.short.items() if path == one.path)
+    wanted = one.marks.get("wanted")
+    kind = name_type(one.hint) + (f", {_escape(wanted)}" if wanted else "")
+    return f"| `{one.path}`{', ' * bool(names)}{names} | {kind} | {default} | {_escape(one.text)}{free} |"
 
 
 def _code(text: str) -> str:

@@ -17,6 +17,6 @@ COMMANDS = {
         matter="stream method seeds model.name model.weights buffer.size trust.gamma tune.steps "
         "tune.learning_rate",
         example="--stream tasks.json --method finetune,compo-realign --out out/continual",
-        writes="report.html, continual.csv, figures/, cells/, run.json",
+        writes="report.html, continual.csv, figures/, run.json",
     ),
 }

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from raycomp.cli import parse_arguments
-from raycomp.config import override, override_all
-from raycomp.config.commands import RAYCOMP, import_command
-from raycomp.curation.config import CurateConfig
+from raycomp.cli import Reader, read_values
+from raycomp.config import override
+from raycomp.config.commands import import_command
 
 ROOT = Path(__file__).parents[2]
 # Of those that KubeRay 1.6 has, and Kubernetes refuses any other:
@@ -137,15 +136,17 @@ def test_its_line_is_one_of_raycomp_that_grows_with_the_cluster(job, monkeypatch
 
     python, flag, module, *line = shlex.split(job["spec"]["entrypoint"])
     assert (python, flag, module) == ("python", "-m", "raycomp.run.ray_job")
-    args = parse_arguments(line, RAYCOMP)
-    assert args.command is import_command("curate") and args.out.startswith("s3://")
+    assert line[0] == "curate"
+    command = import_command("curate")
+    config, out = read_values("curate", command, Reader(command, line[1:]).read())
+    assert out.startswith("s3://")
     node = {"Alive": True, "Labels": {"ray.io/node-group": "headgroup"}, "Resources": {}}
     node["NodeManagerHostname"] = "head"
     monkeypatch.setattr(ray_cluster.state, "get_max_resources_from_cluster_config", lambda: None)
     monkeypatch.setattr(ray_cluster.ray, "nodes", lambda: [node])
     monkeypatch.setattr(ray_cluster.ray, "cluster_resources", lambda: {"GPU": 1.0})
     monkeypatch.setattr(ray_cluster, "await_gpu", lambda limit_s, where, share: {"name": "NVIDIA L4"})
-    cluster = override_all(CurateConfig(), args.set).cluster
+    cluster = config.cluster
     session = ray_session._describe(cluster)
     groups = {group["groupName"]: group for group in job["spec"]["rayClusterSpec"]["workerGroupSpecs"]}
     assert (session.least_scorers, session.num_scorers) == (1, groups["gpu-spot"]["maxReplicas"])

@@ -53,9 +53,10 @@ def parse(tmp_path, monkeypatch, capsys):
 
     def parse(arguments: list[str]) -> str | None:
         """Return the error, None where there is none."""
-        named = re.findall(r"([\w.]+)=(?:[\w-]+,)*([\w/]+\.py):(\w+)", " ".join(arguments))
+        named = re.findall(r"([\w.]+)[= ](?:[\w-]+,)*([\w/]+\.py):(\w+)", " ".join(arguments))
         for option, path, name in named:
-            Path(path).write_text(OWN_CODE[option].format(name=name))
+            if option in OWN_CODE:
+                Path(path).write_text(OWN_CODE[option].format(name=name))
         # A job that a command writes, as DIR/best.py, has the options of the defaults.
         arguments = [one for one in arguments if not re.match(r"(DIR|out)/.*\.py", one)]
         try:
@@ -95,7 +96,7 @@ def test_commands_in_sentences_are_taken(path, parse):
         name, *rest = arguments
         program = get_program(name)
         assert program, arguments
-        if "--set" not in rest or any(name in " ".join(rest) for name in NAMES):
+        if not any(word.startswith("--") for word in rest) or any(name in " ".join(rest) for name in NAMES):
             continue
         wanted = program.commands[name].arguments.split()
         missing = ["--out", "out"] if "--out" in wanted and "--out" not in rest else []

@@ -50,4 +50,4 @@ def test_every_option_is_on_its_page(name):
 
 
 def test_a_function_that_has_the_name_of_a_folder_is_described():
-    assert "raycomp.curate(\n    config: CurateConfig,\n    out:" in list_functions()
+    assert "raycomp.curate(\n    config: CurateConfig | str" in list_functions()
