@@ -216,7 +216,12 @@ def _make_config(name: str, command: Command, line: Line, options: dict[str, str
         known = list_presets(name)
         check_choice("--preset", str(preset), [*known])
         named = known[str(preset)]
-    return load_config(named, command.config, options) if named else override_all(command.config(), options)
+    if not named:
+        return override_all(command.config(), options)
+    try:
+        return load_config(named, command.config, options)
+    except ValueError as error:
+        raise ValueError(str(error).replace(named, f"--preset {preset}") if preset else str(error)) from error
 
 
 def main(argv: Sequence[str] | None = None, program: Program = RAYCOMP) -> int:

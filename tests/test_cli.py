@@ -59,7 +59,10 @@ MISTAKES = [
     ("curate photos --dry-run=1 --out x", ["--dry-run=1: takes no value"]),
     ("curate photos --align.keep --out x", ["--align.keep: needs a value"]),
     ("curate photos --epochs 3 --out x", ["--epochs: must be an option of this command"]),
-    ("train photos --epoch 3 --out x", ["--epoch: must be an option of this command, the nearest is --epochs"]),
+    (
+        "train photos --epoch 3 --out x",
+        ["--epoch: must be an option of this command, the nearest is --epochs"],
+    ),
     ("curate --ot x --out x", ["--ot: must be an option", "the nearest is --out"]),
     ("curate input=a", ["--out: is missing"]),
     ("select --out x", ["DIR: is missing"]),

@@ -10,7 +10,6 @@ from raycomp import schema
 from raycomp.config import (
     ScorerConfig,
     changed_options,
-    describe_options,
     exact_share,
     from_dict,
     get_config,
@@ -228,17 +227,6 @@ def test_every_option_has_a_sentence():
     for kind in CONFIGS:
         options = list_options(kind)
         assert len(options) > 10 and all(option.text for option in options)
-
-
-def test_options_are_listed_with_what_is_known_of_them():
-    for width in [80, 110]:
-        for kind in CONFIGS:
-            lines = describe_options(kind, width=width).splitlines()
-            assert max(map(len, lines)) <= width
-            for option in list_options(kind):
-                (at,) = (i for i, line in enumerate(lines) if line.strip().startswith(f"{option.path} ("))
-                assert lines[at + 1].split()[0] == option.text.replace("``", "").split()[0]
-            assert len([line for line in lines if "(seconds) = 120.0" in line]) == (kind is NegativesConfig)
 
 
 def test_controls_need_no_attribution_and_may_keep_more_than_the_first_gate():

@@ -10,7 +10,6 @@ from raycomp.config.change import (
     as_setting,
     changed_options,
     check_path,
-    describe_options,
     exact_share,
     flatten,
     from_dict,

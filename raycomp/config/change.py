@@ -337,41 +337,6 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{name}", value
 
 
-def describe_options(kind: Any, mark: str | None = None, width: int = 100) -> str:
-    """Return path, type, default and help text of each option of a config class, those without a group first.
-
-    With a mark, return only options that have it, without defaults: they start with the values of a run.
-    """
-    shown = [option.path for option in list_options(kind, mark)]
-    options = [
-        option
-        for option in iterate_options(kind)
-        if any(f"{path}.".startswith(f"{option.path}.") for path in shown)
-    ]
-    options.sort(key=lambda option: bool(option.group) or "." in option.path)
-    return "\n".join(line for option in options for line in _describe(option, width, mark is None))
-
-
-def _describe(option: Option, width: int, shows_default: bool) -> list[str]:
-    """Return an option's lines, or the heading of a group."""
-    indent = "  " * (1 + option.path.count("."))
-    default = f" = {as_setting(option.default)}".rstrip() if shows_default else ""
-    text = option.text.replace("``", "")
-    if option.group:
-        inherits = default if option.default is None else ""
-        return ["", *_wrap(f"{indent}{option.path}{inherits}: {text}", width, f"{indent}  ")]
-    return [
-        f"{indent}{option.path} ({name_type(option.hint)}){default}",
-        *_wrap(f"{indent}    {text}", width, f"{indent}    "),
-    ]
-
-
-def _wrap(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(
-        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-
-
 YAML, JSON = (".yaml", ".yml"), (".json",)
 _WIDTH = 100
 
