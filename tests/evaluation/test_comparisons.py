@@ -114,7 +114,7 @@ def test_names_of_runs_are_the_shortest_that_differ(tmp_path):
     assert list_tails([]) == []
     one, other = (write_evaluation(tmp_path / name / "x", make_table(0.6)) for name in "ab")
     run = raycomp.compare(one, f"my run={other}", out=tmp_path / "out")
-    assert run["config"]["names"] == ("x", "my run")
+    assert run["config"]["names"] == ["x", "my run"]
     assert f"'my run={other}'" in run["commands"]["Rerun"]
     with pytest.raises(ValueError, match="'same' names two runs"):
         raycomp.compare(f"same={one}", f"same={other}", out=tmp_path / "again")

@@ -1,6 +1,7 @@
 """Finished curations made by hand, with any captions and scores, for the tests of this folder."""
 
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ def _write_record(folder: Folder, config: CurateConfig, gates: dict[str, Any], r
         "started": "2026-01-01T00:00:00+00:00",
         "finished": "2026-01-01T00:01:00+00:00",
         "commands": {"Rerun": "raycomp curate --set input=gone --out out"},
-        "versions": {"raycomp": "0.3.0"},
+        "versions": {"raycomp": version("raycomp")},
         "machine": {"cores": 2},
         "config": to_dict(config),
         "fingerprint": prints | {"lexicon": "2" * 64, "parser": "3" * 64, "nonces": "4" * 64},
