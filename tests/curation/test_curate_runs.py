@@ -141,7 +141,7 @@ def test_a_finished_run_does_nothing_and_another_is_refused(curated, tmp_path, m
     before = digests(out, ".")
     monkeypatch.chdir(Path(config.input).parent)
     relative = override(config, "input", Path(config.input).name)
-    assert raycomp.curate(relative, str(out)) == json.loads(json.dumps(run))
+    assert raycomp.curate(relative, str(out)).record == json.loads(json.dumps(run))
     assert "finished already" in capsys.readouterr().out
     assert digests(out, ".") == before
     with pytest.raises(ValueError, match=r"differs in attribute\.nonces"):
