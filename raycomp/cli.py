@@ -42,6 +42,8 @@ from raycomp.models import deferred
 USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
 _LETTERS = {"-o": "--out", "-h": "--help"}
 _CONFIG = (".yaml", ".yml", ".json", ".py")
+# How other tools call their input.
+_OTHERS_INPUT = ("--data", "--dataset", "--train-data", "--images", "--shards", "--folder")
 _TRUTHS = ("true", "false", "none", "yes", "no", "on", "off", "0", "1")
 
 
@@ -165,6 +167,8 @@ class Reader:
         if ends:
             wanted = " or ".join(f"--{path}" for path in ends[:3])
             return f"{flag}: is the end of an option's path; write {wanted}"
+        if flag in _OTHERS_INPUT and "input" in self.arguments:
+            return f"{flag}: is not an option; the input is a word of its own, as in {self.command.example}"
         known = [*self.command.flags, *self.command.short, *(f"--{path}" for path in self.hints)]
         return f"{flag}: must be an option of this command{_name_nearest(flag, known)}; see its --help"
 
