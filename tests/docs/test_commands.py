@@ -108,7 +108,7 @@ def test_commands_in_sentences_are_taken(path, parse):
 def test_the_documents_have_commands():
     """The search finds them: most pages have some."""
     found = {path.name: len([*list_commands(path), *list_inline(path)]) for path in DOCUMENTS}
-    assert found["README.md"] > 10 and found["cluster.md"] > 2 and found["quickstart.md"] > 3
+    assert found["README.md"] > 5 and found["cluster.md"] > 2 and found["quickstart.md"] > 3
 
 
 def test_a_command_is_found_in_a_line():
