@@ -65,7 +65,8 @@ class Reader:
         self.arguments = command.arguments.split()
         self.line = Line()
         self.rest = list(words)
-        options = list_options(command.config, command.mark) if "--set" in self.arguments else []
+        # Those without the command's mark, too: its function says why it cannot change them.
+        options = list_options(command.config) if "--set" in self.arguments else []
         self.hints = {one.path: one.hint for one in options}
         self.places = {one.path for one in options if "path" in one.marks}
 
