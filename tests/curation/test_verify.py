@@ -55,7 +55,7 @@ def test_what_is_false_is_found_by_each_check(corpus, capsys, local):
         assert main(["verify", str(run), *arguments]) == 2
         return capsys.readouterr().err
 
-    assert "--rows 0: must be at least 1" in said("--rows", "0")
+    assert "rows=0: must be between 1" in said("--rows", "0")
     whole, record, subset = (
         pq.read_table(run / "scores/00000.parquet"),
         (run / "run.json").read_text(),
