@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache, partial, update_wrapper
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -543,10 +543,9 @@ class ItemSource(Datasource):
         """Return one task per item, whatever parallelism Ray requests."""
         read = self._read
         unknown = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None, input_files=None)
-        return [
-            ReadTask(partial(read_again, read, item), unknown, per_task_row_limit=per_task_row_limit)
-            for item in self._items
-        ]
+        # Ray names a task of some megabytes in a warning by its function's name, which partial has not.
+        calls = (update_wrapper(partial(read_again, read, item), read_again) for item in self._items)
+        return [ReadTask(call, unknown, per_task_row_limit=per_task_row_limit) for call in calls]
 
 
 _STORAGE_FAILED = re.compile(

@@ -5,10 +5,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy, DataContext
 from ray.data._internal.execution.execution_callback import ExecutionCallback
@@ -72,6 +75,7 @@ def test_a_cluster_without_an_autoscaler_has_no_limits(ray_cluster):
 
 NAMED = """
 import os, sys
+import pyarrow as pa
 import ray
 from raycomp.run.ray_cluster import JOB_VARIABLE
 ray.init(address=sys.argv[1], log_to_driver=False)
@@ -119,3 +123,14 @@ def test_notes_on_blocks_are_where_they_are_forgotten(ray_cluster):
 def test_a_machine_that_the_cluster_does_not_have_is_not_drained(ray_cluster):
     """The client, its list of nodes and the reason for it are there; who is drained: test_ray_submit.py."""
     assert drain_node(ray_cluster, "i-none", 0) == f"no node of the cluster at {ray_cluster}"
+
+
+def test_a_read_task_of_megabytes_is_read(ray_cluster):
+    """Ray names it in a warning, by the name of its function."""
+    source = ray_private.ItemSource([0, 1], partial(read_held, bytes(3 << 20)))
+    assert sorted(row["id"] for row in ray.data.read_datasource(source).take_all()) == [0, 1]
+
+
+def read_held(held: bytes, item: int) -> Iterator[pa.Table]:
+    """Yield a table of an item; what is ``held`` makes the task large."""
+    yield pa.table({"id": [item]})
