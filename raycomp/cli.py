@@ -91,7 +91,7 @@ class Reader:
                 raise ValueError(
                     f"{word!r}: may be the option {path} or an input; write --{path}={value} or input={word}"
                 )
-            self.set(path, value)
+            self.line.options[path] = value
         elif "job" in self.arguments and (word.endswith(_CONFIG) or word.rpartition(":")[0].endswith(".py")):
             self.take_config(word)
         else:
@@ -126,12 +126,16 @@ class Reader:
         elif negated:
             raise ValueError(f"{flag}: {path} is not true or false; write --{path} VALUE")
         elif path is not None:
-            self.set(path, value if equals else self.take_value(flag))
+            value = value if equals else self.take_value(flag)
+            if flag == "--space":  # each adds an entry; an invalid one is reported as it was typed
+                read_space(value)
+                value = f"{self.line.options.get(path, '')} {value}".strip()
+            self.line.options[path] = value
         elif flag == "--set" and flag in known:
             path, equals, value = (value if equals else self.take_value(flag)).partition("=")
             if not equals:
                 raise ValueError(f"--set {path!r}: must be --set OPTION=VALUE, with = and no space")
-            self.set(path, value)
+            self.line.options[path] = value
         elif flag in known and FLAGS[flag][0]:
             self.line.flags[flag] = value if equals else self.take_value(flag)
         elif flag in known and equals:
@@ -140,12 +144,6 @@ class Reader:
             self.line.flags[flag] = True
         else:
             raise ValueError(self.describe_unknown(flag))
-
-    def set(self, path: str, value: str) -> None:
-        if path == "space":  # one entry after the other; an invalid one is reported as it was typed
-            read_space(value)
-            value = f"{self.line.options.get(path, '')} {value}".strip()
-        self.line.options[path] = value
 
     def take_value(self, flag: str) -> str:
         if not self.rest or self.rest[0].startswith("--") or self.rest[0] in _LETTERS:

@@ -15,6 +15,7 @@ from pathlib import Path
 from ray._private.services import get_node_ip_address
 
 from tests.faults.harness import is_killable, processes
+from tests.run.head import make_short_folder
 
 _HEAD_ID = "f" * 51 + "00000"
 _HEAD, _WORKER = "ray.head.default", "worker"
@@ -56,7 +57,7 @@ def write_config(path: Path, address: str, cpus: int, most: int, idle_s: float) 
 
 @contextmanager
 def start_growing(folder: Path, cpus: int, most: int, idle_s: float) -> Iterator[Mapping[str, str]]:
-    """Start the head in ``folder``, which has a short name; yield the environment of its clients.
+    """Start the head, its files in ``folder``; yield the environment of its clients.
 
     In the end whatever runs in its session is killed.
     """
@@ -88,21 +89,25 @@ def start_growing(folder: Path, cpus: int, most: int, idle_s: float) -> Iterator
         "RAY_OVERRIDE_NODE_ID_FOR_TESTING": _HEAD_ID,
     }
     line = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"]
-    line += ["--num-cpus=0", f"--autoscaling-config={config}", f"--temp-dir={folder}/ray"]
+    line += ["--num-cpus=0", f"--autoscaling-config={config}"]
     line += ["--include-dashboard=false", "--object-store-memory=200000000"]
     without = {name: value for name, value in env.items() if name != "RAY_ADDRESS"}
-    with open(folder / "head.log", "wb") as log:
+    with make_short_folder() as temporary, open(folder / "head.log", "wb") as log:
         head = subprocess.Popen(
-            line, env={**without, **of_the_head}, stdout=log, stderr=log, start_new_session=True
+            [*line, f"--temp-dir={temporary}"],
+            env={**without, **of_the_head},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
-    try:
-        _wait_for(head, folder / "head.log")
-        yield env
-    finally:
-        for pid in processes(head.pid):
-            if is_killable(pid, head.pid):
-                os.kill(pid, signal.SIGKILL)
-        head.wait()
+        try:
+            _wait_for(head, folder / "head.log")
+            yield env
+        finally:
+            for pid in processes(head.pid):
+                if is_killable(pid, head.pid):
+                    os.kill(pid, signal.SIGKILL)
+            head.wait()
 
 
 def _wait_for(head: subprocess.Popen, log: Path) -> None:

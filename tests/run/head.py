@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 
@@ -29,7 +30,7 @@ class Head:
 
 @contextmanager
 def start_head(folder: Path, num_cpus: int, auth: str = "token", **more: str) -> Iterator[Head]:
-    """Start a head node in ``folder``, which has a short name, with ``more`` variables; end it at the end.
+    """Start a head node with ``more`` variables, its token and log in ``folder``; end it at the end.
 
     Ray reads ``auth``, "token" or "disabled", when it is imported: a process that imported it before cannot
     join a head with a token.
@@ -48,25 +49,22 @@ def start_head(folder: Path, num_cpus: int, auth: str = "token", **more: str) ->
         **{name: value for name, value in os.environ.items() if name.startswith("AWS_")},
     }
     head = Head(f"127.0.0.1:{port}", env, folder)
-    line = ["--head", f"--port={port}", f"--dashboard-port={dashboard}", "--dashboard-host=127.0.0.1"]
-    line += [
-        f"--ray-client-server-port={client}",
-        f"--num-cpus={num_cpus}",
-        f"--temp-dir={folder}",
-        "--labels=ray.io/market-type=on-demand",
-    ]
-    with ExitStack() as stack:
-        # On a busy machine one part of a head may not find another within Ray's 30 s, and the head ends.
-        for last in (False, False, True):
-            (folder / "nodes.log").unlink(missing_ok=True)
-            once = stack.enter_context(ExitStack())
-            # The time as in deploy/env.sh.
-            process = once.enter_context(_run(head, line, {"RAY_JOB_STOP_WAIT_TIME_S": "60", **more}))
-            if _is_up(head, process):
-                break
-            assert not last, (folder / "nodes.log").read_text()
-            once.close()
-        yield head
+    with make_short_folder() as temporary:
+        line = ["--head", f"--port={port}", f"--dashboard-port={dashboard}", "--dashboard-host=127.0.0.1"]
+        line += [
+            f"--ray-client-server-port={client}",
+            f"--num-cpus={num_cpus}",
+            f"--temp-dir={temporary}",
+            "--labels=ray.io/market-type=on-demand",
+        ]
+        with _run(head, line, {"RAY_JOB_STOP_WAIT_TIME_S": "60", **more}) as process:  # as in deploy/env.sh
+            _wait_for(head, process)
+            yield head
+
+
+def make_short_folder() -> TemporaryDirectory:
+    """Return a folder for Ray: its sockets' names have 67 bytes more, and at most 107."""
+    return TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True)
 
 
 @contextmanager
@@ -106,19 +104,15 @@ def _find_free_ports(count: int) -> list[int]:
         return [probe.getsockname()[1] for probe in probes]
 
 
-def _is_up(head: Head, process: subprocess.Popen) -> bool:
-    """Wait until the head has started all its parts and answers; return whether it did, and lasts."""
+def _wait_for(head: Head, process: subprocess.Popen) -> None:
     token, log = (head.folder / "token").read_text(), head.folder / "nodes.log"
     jobs = f"{head.env['RAY_API_SERVER_ADDRESS']}/api/jobs/"
     request = urllib.request.Request(jobs, headers={"Authorization": f"Bearer {token}"})
-    end = time.monotonic() + 180
-    while process.poll() is None and time.monotonic() < end:
+    for _ in range(900):
+        assert process.poll() is None, log.read_text()
         try:
             urllib.request.urlopen(request, timeout=5).close()
-            if "will now block" in log.read_text():
-                time.sleep(2)  # it looks at its parts every second
-                return process.poll() is None
+            return
         except OSError:
-            pass
-        time.sleep(0.2)
-    return False
+            time.sleep(0.2)
+    raise AssertionError(f"no head node within 180 s: {log.read_text()}")
