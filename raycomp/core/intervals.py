@@ -356,7 +356,7 @@ def judge_choices(positives: Scores, negatives: Scores, half_ties: bool = False)
         counts = zip(num_true_N + num_false_N, num_true_N, strict=True)
         chance_N = np.array([1 / math.comb(num_texts, num_true) for num_texts, num_true in counts])
         found[words.AUGMENTED_ACCURACY] = _compare(least_N, false_N, chance_N, half_ties)
-        # Brittleness: a negative lies between two positives; none does if these are adjacent in the joint order.
+        # Brittleness: a negative lies between two positives; none does if these are adjacent in joint order.
         rows = []
         for true, false in zip(positives, negatives, strict=True):
             low, high = min(true), max(true)
