@@ -95,6 +95,11 @@ class Reader:
         elif "job" in self.arguments and (word.endswith(_CONFIG) or word.rpartition(":")[0].endswith(".py")):
             self.take_config(word)
         else:
+            nearest = get_close_matches(path, self.hints, 1, 0.8) if equals and "." in path else []
+            if nearest and not os.path.exists(value):
+                raise ValueError(
+                    f"{word!r}: is not an option, the nearest is {nearest[0]}; nor is it an input"
+                )
             self.line.words.append(word)
 
     def take_config(self, word: str) -> None:

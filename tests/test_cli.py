@@ -59,6 +59,7 @@ MISTAKES = [
     ("curate photos --dry-run=1 --out x", ["--dry-run=1: takes no value"]),
     ("curate photos --align.keep --out x", ["--align.keep: needs a value"]),
     ("curate photos --epochs 3 --out x", ["--epochs: must be an option of this command"]),
+    ("curate photos aline.keep=0.6 --out x", ["is not an option, the nearest is align.keep"]),
     ("curate --data photos --out x", ["--data: is not an option; the input is a word of its own"]),
     (
         "train photos --epoch 3 --out x",
