@@ -296,7 +296,8 @@ def test_code_of_ones_own_runs(runner, read, tmp_path, monkeypatch):
 
 # Commands that need data or weights of others, a GPU or hours; test_commands.py parses them.
 _ELSEWHERE = re.compile(
-    r"llm\.model[= ]|judge_model|sugarcrepe|datacomp|/coco|jobs/|DIR|/data/benchmarks|stream[= ]|--preset|out/demo"
+    r"llm\.model[= ]|judge_model|sugarcrepe|datacomp|/coco|jobs/|DIR|/data/benchmarks|stream[= ]|--preset|"
+    "out/demo"
 )
 
 
