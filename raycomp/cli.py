@@ -12,6 +12,7 @@ terminated.
 """
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -95,7 +96,8 @@ class Reader:
         elif "job" in self.arguments and (word.endswith(_CONFIG) or word.rpartition(":")[0].endswith(".py")):
             self.take_config(word)
         else:
-            nearest = get_close_matches(path, self.hints, 1, 0.8) if equals and "." in path else []
+            is_path = equals and re.fullmatch(r"[a-z]\w*(\.\w+)+", path)
+            nearest = get_close_matches(path, self.hints, 1, 0.8) if is_path else []
             if nearest and not os.path.exists(value):
                 raise ValueError(
                     f"{word!r}: is not an option, the nearest is {nearest[0]}; nor is it an input"
