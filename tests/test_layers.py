@@ -27,7 +27,6 @@ LAYERS = {
     "report": 4,
     "run": 5,
     **dict.fromkeys(COMMANDS, 6),
-    "api": 7,
     "help": 6,
     "cli": 7,
     "__main__": 7,
@@ -38,7 +37,6 @@ NEIGHBOURS: dict[str, set[str]] = {
     "schema": {"words"},
     "config": {"words"},
     "__main__": {"cli"},
-    "__init__": {"api"},
 }
 # A command imports another's ``__init__`` and ``config``. These import more, so far.
 EXCEPTIONS = {
