@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from raycomp.config import from_dict
 from raycomp.config.change import name_own
-from raycomp.core.intervals import compare_paired, compute_share
+from raycomp.core import intervals
 from raycomp.data.files import Folder, absolute_uri, check_writable
 from raycomp.data.parquet import read_columns
 from raycomp.data.runs import check_results, identify, read_finished
@@ -27,18 +27,7 @@ from raycomp.evaluation.results import DIGITS, Answer, Margin, Outcome, compute_
 from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.schema import CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA, example_schema
-from raycomp.table import (
-    Cell,
-    Column,
-    Estimate,
-    PValue,
-    Table,
-    group_by,
-    number,
-    plain,
-    write_cell,
-    write_csv,
-)
+from raycomp.table import Cell, Column, Estimate, PValue, Table, group_by, number, write_cell, write_csv
 from raycomp.training.command import LOSS, draw_metric
 from raycomp.words import ACCURACY, MACRO, MICRO, OK, STATUS
 
@@ -136,8 +125,7 @@ def compare_tables(
 def check_same(benchmark: str, first: pa.Table, second: pa.Table) -> None:
     """Raise ValueError unless two tables hold the same examples, with or without scores."""
     names = [name for name in _SAME if name in first.column_names]
-    same = len(first) == len(second) and all(first[name].equals(second[name]) for name in names)
-    if not same:
+    if not first.select(names).equals(second.select(names)):
         counts = f"{len(first):,} and {len(second):,} rows"
         raise ValueError(f"{benchmark}: the two evaluations have different examples ({counts})")
     if "num_classes" not in first.column_names:
@@ -177,28 +165,13 @@ def _make_line(
     split_N: np.ndarray | None = None,
 ) -> Compared:
     split_N = first.class_N if split_N is None else split_N
-    found = compare_paired(first.right_N, second.right_N, first.unit_N, split_N)
-    if split_N is not None:
-        found = found._replace(p=float("nan"))
-    return Compared(
-        benchmark=benchmark,
-        split=split,
-        metric=first.metric,
-        reference=names[0],
-        run=names[1],
-        reference_value=compute_share(first.right_N, first.unit_N, split_N).value,
-        run_value=compute_share(second.right_N, second.unit_N, split_N).value,
-        difference=found.difference,
-        low=found.low,
-        high=found.high,
-        n=len(first.key_N),
-        only_reference=found.only_first,
-        only_run=found.only_second,
-        p=found.p,
-        p_units=found.p_units,
-        detectable=found.detectable,
-        num_all=first.num_all,
-    )
+    found = intervals.compare_paired(first.right_N, second.right_N, first.unit_N, split_N)
+    one, other = (intervals.compute_share(o.right_N, o.unit_N, split_N).value for o in (first, second))
+    values = one, other, found.difference, found.low, found.high
+    counts = len(first.key_N), found.only_first, found.only_second
+    p = found.p if split_N is None else float("nan")
+    tests = p, found.p_units, found.detectable
+    return Compared(benchmark, split, first.metric, *names, *values, *counts, *tests, first.num_all)
 
 
 def find_partings(
@@ -210,19 +183,19 @@ def find_partings(
     """
     if "positive_scores" not in first.column_names:
         return []
-    found = []
+    sides: tuple[list[Parting], list[Parting]] = [], []
     for rows in zip(first.to_pylist(), second.to_pylist(), strict=True):
         if not all(row["positive_scores"] for row in rows):
             continue
         leads = [row["positive_scores"][0] - max(row["negative_scores"]) for row in rows]
-        if (leads[0] > 0) != (leads[1] > 0):
-            one, wrong = rows[0], rows[int(leads[0] > 0)]["negative_scores"]
-            place, negative = (benchmark, one["split"], one["id"], one["image"]), wrong.index(max(wrong))
-            texts = one["positives"][0], one["negatives"][negative]
-            found.append(Parting(*place, *texts, leads[0], leads[1], names))
-    found.sort(key=lambda parting: -abs(parting.first - parting.second))
-    sides = [[p for p in found if (p.first > 0) == is_first] for is_first in (False, True)]
-    return [parting for side in sides for parting in side[:count]]
+        is_first = leads[0] > 0
+        if is_first != (leads[1] > 0):
+            one, wrong = rows[0], rows[is_first]["negative_scores"]
+            texts = one["positives"][0], one["negatives"][wrong.index(max(wrong))]
+            place = benchmark, one["split"], one["id"], one["image"]
+            sides[is_first].append(Parting(*place, *texts, leads[0], leads[1], names))
+    ranked = (sorted(side, key=lambda parting: -abs(parting.first - parting.second)) for side in sides)
+    return [parting for side in ranked for parting in side[:count]]
 
 
 def report_lines(lines: Sequence[Compared]) -> list[Table]:
@@ -239,16 +212,9 @@ def report_lines(lines: Sequence[Compared]) -> list[Table]:
             counts = line.n, line.num_all, line.only_reference, line.only_run
             difference = Estimate(line.difference, line.low, line.high)
             rows.append([*values, difference, *counts, PValue(line.p), PValue(line.p_units), line.detectable])
-        meaning = results.MEANINGS.get(metric, "")
         title = f"{benchmark}: {metric}, {run} minus {reference}"
-        tables.append(Table(title, columns, rows, f"{meaning[:1].upper()}{meaning[1:]}." if meaning else ""))
+        tables.append(Table(title, columns, rows, results.explain_metric(metric)))
     return tables
-
-
-def count_apart(lines: Sequence[Compared]) -> tuple[int, int]:
-    """Return the number of splits whose interval of the accuracy difference excludes 0, and of all splits."""
-    own = [line for line in lines if line.metric == ACCURACY and line.split not in (MICRO, MACRO) and line.n]
-    return sum(line.side != 0 for line in own), len(own)
 
 
 def answer_comparison(lines: Sequence[Compared], margins: Mapping[str, Sequence[Margin]]) -> list[Answer]:
@@ -289,16 +255,6 @@ _NUMBERS = {"rank", "ties", "num_own", "num_targets", "num_classes"}
 _AGAIN = "evaluate again, into another folder"
 
 
-class _Compared(NamedTuple):
-    """A benchmark's part of a run's comparison with the reference."""
-
-    lines: list[Compared]
-    partings: list[Parting]
-    came: Counter[str]
-    """Rows that both models have scores for, and the others by the reason of exclusion."""
-    warnings: list[str]
-
-
 def compare(runs: Sequence[str], out: str, say: Say = print) -> dict[str, Any]:
     """Compare evaluations with the first of them into the folder ``out``; return what run.json holds.
 
@@ -315,27 +271,75 @@ def compare(runs: Sequence[str], out: str, say: Say = print) -> dict[str, Any]:
     if not benchmarks:
         raise ValueError(f"{' and '.join(config.runs)}: share no benchmark; evaluate all on one")
     # All scores are read before anything is written to the folder.
-    found = [_compare_scores(one, config, i) for i in range(1, len(records)) for one in benchmarks]
     named = list(zip(config.names, config.runs, strict=True))
-    margins = {
-        name: [
-            margin
-            for one in benchmarks
-            for margin in results.compute_margins(one, compute_outcomes(_read_scores(source, one)))
-        ]
-        for name, source in named
-    }
+    scores = {name: {one: _read_scores(source, one) for one in benchmarks} for name, source in named}
+    reference = config.names[0]
+    pairs = [
+        (one, scores[reference][one], scores[name][one], (reference, name))
+        for name in config.names[1:]
+        for one in benchmarks
+    ]
+    lines = [line for pair in pairs for line in compare_tables(*pair)]
     again = (source if source.endswith(f"/{name}") else f"{name}={source}" for name, source in named)
-    start = shlex.join(["raycomp", "compare", *again])
-    rerun = command_line(start, {}, out)
+    rerun = command_line(shlex.join(["raycomp", "compare", *again]), {}, out)
 
     def fingerprint() -> dict[str, str]:
         return {name: identify(_read_evaluation(source)) for name, source in named}
 
     with start_run("compare", config, fingerprint, out, say, rerun, outputs=(TABLE,)) as run:
         if not run.is_finished:
-            _close(run, config, records, found, margins, lost, say)
+            margins = {
+                name: [m for one in own for m in results.compute_margins(one, compute_outcomes(own[one]))]
+                for name, own in scores.items()
+            }
+            _close(run, config, records, pairs, lines, margins, lost, say)
     return run.record
+
+
+def _close(
+    run: Run,
+    config: CompareConfig,
+    records: Sequence[dict[str, Any]],
+    pairs: Sequence[tuple[str, pa.Table, pa.Table, tuple[str, str]]],
+    lines: Sequence[Compared],
+    margins: Mapping[str, Sequence[Margin]],
+    warnings: list[str],
+    say: Say,
+) -> None:
+    """Write the table; record the counts and the results."""
+    came: Counter[str] = Counter()
+    partings: list[Parting] = []
+    for name, first, second, names in pairs:
+        both = zip(results.name_statuses(first), results.name_statuses(second), strict=True)
+        came.update(one if one == other else "not_in_both" for one, other in both)
+        partings += find_partings(name, first, second, config.examples, names)
+        warnings += warn_other_targets(name, first, second, names)
+    run.folder.write_bytes(write_csv([Compared._fields, *lines]).encode(), TABLE)
+    run.close({OK: came.total()}, came, OK)
+    photos, unseen = _read_photos(records[0], partings)
+    run.record["warnings"] = [*warnings, *unseen]
+    answers = answer_comparison(lines, margins)
+    results.say_answers(answers, say)
+    losses = {
+        name: read_losses(one["config"]["model"]["weights"])
+        for name, one in zip(config.names, records, strict=True)
+    }
+    page = render_page(
+        "evaluation/compare_page.html.jinja",
+        run=run.record,
+        names=config.names,
+        models=[one["config"]["model"] for one in records],
+        answers=answers,
+        baselines=results.report_margins(margins),
+        figures=report_lines(lines),
+        partings=group_by(partings, lambda one: "{}: {} is right, {} is wrong".format(*one.sides)),
+        photos=photos,
+        losses=[draw_metric(f"Loss of {name}", "", loss, LOSS) for name, loss in losses.items() if loss],
+    )
+    some = "" if came[OK] == came.total() else f" of {came.total():,}"
+    own = [one for one in lines if one.metric == ACCURACY and one.split not in (MICRO, MACRO) and one.n]
+    apart = f"in {sum(one.side != 0 for one in own)} of {len(own)} splits"
+    run.report(f"{came[OK]:,}{some} common examples; {apart} the difference's interval excludes 0", page)
 
 
 def _read_runs(runs: Sequence[str]) -> CompareConfig:
@@ -375,17 +379,6 @@ def _read_evaluation(source: str) -> dict[str, Any]:
     return run
 
 
-def _compare_scores(benchmark: str, config: CompareConfig, place: int) -> _Compared:
-    """Return the comparison of the run at ``place`` with the reference on one benchmark."""
-    names = config.names[0], config.names[place]
-    first, second = (_read_scores(source, benchmark) for source in (config.runs[0], config.runs[place]))
-    lines = compare_tables(benchmark, first, second, names)
-    partings = find_partings(benchmark, first, second, config.examples, names)
-    statuses = zip(results.name_statuses(first), results.name_statuses(second), strict=True)
-    came = Counter(one if one == other else "not_in_both" for one, other in statuses)
-    return _Compared(lines, partings, came, warn_other_targets(benchmark, first, second, names))
-
-
 def _read_scores(source: str, name: str) -> pa.Table:
     files = check_results(Folder(source), _read_evaluation(source), "scores")
     uri = files.get(f"scores/{name}.parquet")
@@ -394,46 +387,6 @@ def _read_scores(source: str, name: str) -> pa.Table:
     table = read_columns(uri)
     check_table(table, uri)
     return table
-
-
-def _close(
-    run: Run,
-    config: CompareConfig,
-    records: Sequence[dict[str, Any]],
-    found: Sequence[_Compared],
-    margins: Mapping[str, Sequence[Margin]],
-    warnings: Sequence[str],
-    say: Say,
-) -> None:
-    """Write the table; record the counts and the results."""
-    lines = [line for one in found for line in one.lines]
-    partings = [parting for one in found for parting in one.partings]
-    came = sum((one.came for one in found), Counter())
-    run.folder.write_bytes(write_csv([Compared._fields, *lines]).encode(), TABLE)
-    run.close({OK: came.total()}, came, OK)
-    photos, lost = _read_photos(records[0], partings)
-    run.record["warnings"] = [*warnings, *(warning for one in found for warning in one.warnings), *lost]
-    answers = answer_comparison(lines, margins)
-    for answer in answers:
-        say(plain("\n  ".join([answer.head, *answer.details])))
-    losses = [read_losses(one["config"]["model"]["weights"]) for one in records]
-    named = zip(config.names, losses, strict=True)
-    apart, num = count_apart(lines)
-    some = "" if came[OK] == came.total() else f" of {came.total():,}"
-    page = render_page(
-        "evaluation/compare_page.html.jinja",
-        run=run.record,
-        names=config.names,
-        models=[one["config"]["model"] for one in records],
-        answers=answers,
-        baselines=results.report_margins(margins),
-        figures=report_lines(lines),
-        partings=group_by(partings, lambda one: "{}: {} is right, {} is wrong".format(*one.sides)),
-        photos=photos,
-        losses=[draw_metric(f"Loss of {name}", "", loss, LOSS) for name, loss in named if loss],
-    )
-    reported = f"in {apart} of {num} splits the difference's interval excludes 0"
-    run.report(f"{came[OK]:,}{some} common examples; {reported}", page)
 
 
 def _read_photos(
@@ -477,10 +430,7 @@ def check_table(table: pa.Table, said: str) -> None:
         if is_number and not pc.all(pc.is_finite(values), min_count=0).as_py():
             raise ValueError(f"{said}: {field.name} must be finite numbers, holds NaN or infinity; {_AGAIN}")
     for side in {"positives", "negatives"} & {*schema.names}:
-        for name in (
-            f"{side[:-1]}_scores",
-            *(f"{control}_{side}" for control in results.list_controls(table)),
-        ):
+        for name in (f"{side[:-1]}_scores", *(f"{one}_{side}" for one in results.list_controls(table))):
             counts = pc.fill_null(pc.list_value_length(scored[side]), 0)
             is_same = pc.fill_null(pc.equal(pc.list_value_length(scored[name]), counts), False)
             if not pc.all(pc.and_(is_same, pc.greater(counts, 0)), min_count=0).as_py():

@@ -1,7 +1,7 @@
 """From rows of scores to right and wrong answers, to metrics with intervals and baselines, to sentences."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,19 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp import words
-from raycomp.core.intervals import (
-    Pair,
-    Verdict,
-    chance_of_hit,
-    compare_paired,
-    compute_share,
-    count_hits,
-    judge_choices,
-    judge_pairs,
-    judge_texts,
-)
+from raycomp.core import intervals
 from raycomp.evaluation.benchmarks.choice import EQUAL, UNCONFIRMED
-from raycomp.table import Cell, Column, Columns, Estimate, Table, group_by, number, write_cell
+from raycomp.table import Cell, Column, Estimate, Table, group_by, number, plain, write_cell
 
 # SugarCrepe++'s own name for it.
 ITT = "itt"
@@ -69,11 +59,11 @@ def name_statuses(table: pa.Table) -> list[str]:
 
 def _find_exclusions(table: pa.Table) -> list[str | None]:
     """Return for every row the defect that excludes it; None where there is none."""
-    benchmarks = table["benchmark"].to_pylist()
+    names = table["benchmark"].to_pylist()
+    excluding = ((UNCONFIRMED, *_LEFT_OUT.get(name, ())) for name in names)
     found = table["defects"].to_pylist() if "defects" in table.column_names else [()] * len(table)
     return [
-        next((one for one in (UNCONFIRMED, *_LEFT_OUT.get(benchmark, ())) if one in defects), None)
-        for benchmark, defects in zip(benchmarks, found, strict=True)
+        next((one for one in some if one in own), None) for some, own in zip(excluding, found, strict=True)
     ]
 
 
@@ -114,35 +104,24 @@ def _judge_split(rows: pa.Table, split: str, control: str) -> list[Outcome]:
         rows[f"{control}_{side}" if control else f"{side[:-1]}_scores"].to_pylist()
         for side in ("positives", "negatives")
     )
-    keys, units = rows["id"].to_pylist(), rows["image"].to_pylist()
-    is_of_items = bool(rows["group"][0].as_py())
-    verdicts: dict[str, Verdict]
-    if is_of_items:
-        places: dict[str, list[int]] = {}
-        for place, group in enumerate(rows["group"].to_pylist()):
-            places.setdefault(group, []).append(place)
-        whole = {group: Pair(*found) for group, found in places.items() if len(found) == 2}
+    keys, units, groups = (rows[name].to_pylist() for name in ("id", "image", "group"))
+    verdicts: dict[str, intervals.Verdict]
+    if groups[0]:
+        places = group_by(range(len(rows)), lambda row: groups[row])
+        whole = {group: intervals.Pair(*found) for group, found in places.items() if len(found) == 2}
         keys = units = list(whole)
-        verdicts = judge_pairs(positives, negatives, list(whole.values()))
+        verdicts = intervals.judge_pairs(positives, negatives, list(whole.values()))
     else:
-        verdicts = judge_choices(positives, negatives, half_ties=control == words.SHORTER_CAPTION)
+        verdicts = intervals.judge_choices(positives, negatives, half_ties=control == words.SHORTER_CAPTION)
         num_true = {len(texts) for texts in rows["positives"].to_pylist()}
         if not control and len(num_true) == 1 and min(num_true) > 1:
-            verdicts[words.TOT] = judge_texts(rows["text_scores"].to_pylist(), *num_true)
-    names = _OWN_NAMES.get(rows["benchmark"][0].as_py(), {})
-    return [
-        Outcome(
-            split,
-            names.get(metric, metric),
-            control,
-            np.array(keys),
-            np.array(units),
-            verdict.right_N,
-            verdict.tie_N,
-            float(verdict.chance_N.mean()) if len(keys) else float("nan"),
-        )
-        for metric, verdict in verdicts.items()
-    ]
+            verdicts[words.TOT] = intervals.judge_texts(rows["text_scores"].to_pylist(), *num_true)
+    names, outcomes = _OWN_NAMES.get(rows["benchmark"][0].as_py(), {}), []
+    for metric, verdict in verdicts.items():
+        chance = float(verdict.chance_N.mean()) if len(keys) else float("nan")
+        examples = np.array(keys), np.array(units), verdict.right_N, verdict.tie_N
+        outcomes.append(Outcome(split, names.get(metric, metric), control, *examples, chance))
+    return outcomes
 
 
 def join_splits(outcomes: Sequence[Outcome]) -> tuple[Outcome, np.ndarray]:
@@ -182,8 +161,8 @@ def compute_class_outcomes(table: pa.Table) -> list[Outcome]:
         (words.MEAN_PER_CLASS_RECALL, 1, label_N),
     ):
         if k < num_classes:
-            right_N, tie_N = count_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
-            found = key_N, unit_N, right_N, tie_N, k / num_classes, class_N
+            hits = intervals.count_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
+            found = key_N, unit_N, *hits, k / num_classes, class_N
             outcomes.append(Outcome(words.TEST, metric, "", *found, len(tested)))
     return outcomes
 
@@ -202,9 +181,9 @@ def compute_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
         num_targets = rows["num_targets"][0].as_py() if len(rows) else 0
         num_own = Counter(rows["num_own"].to_pylist()).items()
         for k in (k for k in CUTS if k < num_targets):
-            right_N, tie_N = count_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
-            chance = sum(chance_of_hit(own, num_targets, k) * count for own, count in num_own) / len(rows)
-            found = key_N, unit_N, right_N, tie_N, chance
+            hits = intervals.count_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
+            chances = [intervals.chance_of_hit(own, num_targets, k) * count for own, count in num_own]
+            found = key_N, unit_N, *hits, sum(chances) / len(rows)
             outcomes.append(Outcome(words.TEST, f"{metric}@{k}", "", *found, num_all=len(asked)))
     return outcomes
 
@@ -253,11 +232,6 @@ class Margin(NamedTuple):
         return self.margin.low > 0
 
 
-def _name_above(margins: Sequence[Margin]) -> str:
-    below = [BLIND[one.control] for one in margins if not one.is_above]
-    return f"not above {' or '.join(below)}" if below else "passes"
-
-
 def compute_margins(benchmark: str, outcomes: Sequence[Outcome]) -> list[Margin]:
     """Return the margins of every split, and of the mean over several splits; empty without a blind baseline.
 
@@ -267,22 +241,16 @@ def compute_margins(benchmark: str, outcomes: Sequence[Outcome]) -> list[Margin]
     own = {one.split: one for one in outcomes if (one.metric, one.control) == (metric, "")}
     margins = []
     for control in BLIND:
-        pairs = [
-            (own[one.split], one)
-            for one in outcomes
-            if (one.metric, one.control) == (metric, control) and len(one.key_N)
-        ]
+        asked = [one for one in outcomes if (one.metric, one.control) == (metric, control) and len(one.key_N)]
         compared: list[tuple[str, Outcome, Outcome, np.ndarray | None]]
-        compared = [(first.split, first, second, None) for first, second in pairs]
-        if len(pairs) > 1:
-            (first, part_N), (second, _) = (join_splits(some) for some in zip(*pairs, strict=True))
+        compared = [(one.split, own[one.split], one, None) for one in asked]
+        if len(asked) > 1:
+            (first, part_N), (second, _) = join_splits([own[one.split] for one in asked]), join_splits(asked)
             compared.append((words.MACRO, first, second, part_N))
         for split, first, second, split_N in compared:
-            model, baseline = (
-                Estimate.of(compute_share(one.right_N, one.unit_N, split_N), first.chance)
-                for one in (first, second)
-            )
-            found = compare_paired(second.right_N, first.right_N, first.unit_N, split_N)
+            shares = (intervals.compute_share(o.right_N, o.unit_N, split_N) for o in (first, second))
+            model, baseline = (Estimate.of(share, first.chance) for share in shares)
+            found = intervals.compare_paired(second.right_N, first.right_N, first.unit_N, split_N)
             margin = Estimate(found.difference, found.low, found.high)
             margins.append(Margin(benchmark, split, metric, control, model, baseline, margin))
     return margins
@@ -295,8 +263,10 @@ def choose_summary(margins: Sequence[Margin]) -> list[Margin]:
 
 
 def say_verdict(margins: Sequence[Margin]) -> str:
-    """Return the verdict on one benchmark: "passes", or the baselines that the model is not above."""
-    return _name_above(choose_summary(margins)) if margins else "no blind baseline"
+    """Return the verdict on one benchmark, or split: "passes", or the baselines that the model is not
+    above."""
+    below = [BLIND[one.control] for one in choose_summary(margins) if not one.is_above]
+    return f"not above {' or '.join(below)}" if below else "passes" if margins else "no blind baseline"
 
 
 def say_margins(margins: Sequence[Margin]) -> str:
@@ -321,19 +291,18 @@ def report_margins(by_run: Mapping[str, Sequence[Margin]]) -> Table:
         for (benchmark, split), own in group_by(margins, lambda one: (one.benchmark, one.split)).items():
             found = {one.control: one for one in own}
             cells: list[Cell] = []
-            for control in BLIND:
-                one = found.get(control)
+            for one in map(found.get, BLIND):
                 cells += [one.baseline.value, one.margin] if one else [None, None]
-            rows.append((name, f"{benchmark}: {split}", _name_above(own), own[0].model.value, *cells))
+            rows.append((name, f"{benchmark}: {split}", say_verdict(own), own[0].model.value, *cells))
     heads = [control.replace("_", " ") for control in BLIND]
-    pairs = [Column(name, digits=3) for head in heads for name in (head, f"minus {head}")]
-    columns: Columns = ("run", "split", "verdict", Column("model", digits=3), *pairs)
+    pairs = [name for head in heads for name in (head, f"minus {head}")]
+    values = [Column(name, digits=3) for name in ("model", *pairs)]
     note = (
         "A margin is the model minus a baseline on the same examples, with its 95 % interval over "
         "images. A model passes where the intervals of both margins are above 0: it then uses the image, and "
         "not only the length of the caption."
     )
-    return Table("Blind baselines", columns, rows, note)
+    return Table("Blind baselines", ("run", "split", "verdict", *values), rows, note)
 
 
 _FOUND = {words.IMAGE_TO_TEXT: "one of the image's captions", words.TEXT_TO_IMAGE: "the caption's image"}
@@ -400,31 +369,19 @@ def make_lines(benchmark: str, outcomes: Sequence[Outcome]) -> list[Line]:
 
 def _make_line(benchmark: str, split: str, outcome: Outcome, split_N: np.ndarray | None = None) -> Line:
     part_N = outcome.class_N if split_N is None else split_N
-    share = compute_share(outcome.right_N, outcome.unit_N, part_N)
-    return Line(
-        benchmark,
-        split,
-        outcome.metric,
-        share.value,
-        len(outcome.key_N),
-        outcome.chance,
-        int(outcome.tie_N.sum()),
-        share.low,
-        share.high,
-        share.detectable if not outcome.control else float("nan"),
-        outcome.control,
-        outcome.num_all,
-    )
+    share = intervals.compute_share(outcome.right_N, outcome.unit_N, part_N)
+    counted = len(outcome.key_N), outcome.chance, int(outcome.tie_N.sum())
+    ends = share.low, share.high, float("nan") if outcome.control else share.detectable
+    values = share.value, *counted, *ends
+    return Line(benchmark, split, outcome.metric, *values, outcome.control, outcome.num_all)
 
 
 def choose_main(lines: Sequence[Line]) -> list[Line]:
     """Return the model's own means, and for benchmarks with one split that split's lines."""
+    own = [line for line in lines if not line.control]
     with_means = {line.benchmark for line in lines if line.split == words.MACRO}
-    return [
-        line
-        for line in lines
-        if not line.control and (line.split in (words.MICRO, words.MACRO) or line.benchmark not in with_means)
-    ]
+    means = words.MICRO, words.MACRO
+    return [line for line in own if line.split in means or line.benchmark not in with_means]
 
 
 def report_lines(lines: Sequence[Line]) -> list[Table]:
@@ -443,10 +400,15 @@ def report_lines(lines: Sequence[Line]) -> list[Table]:
         names = [Column(name.replace("_", " "), digits=3) for name in controls]
         chances = sorted({round(line.chance, 3) for line in models if line.chance == line.chance})
         chance = f" Chance: {', '.join(f'{value:g}' for value in chances)}." if chances else ""
-        note = f"{MEANINGS.get(metric, '')}.{chance}".lstrip(".").strip()
-        note = note[:1].upper() + note[1:]
+        note = f"{explain_metric(metric)}{chance}".strip()
         tables.append(Table(f"{benchmark}: {metric}", (*columns, *names), rows, note))
     return tables
+
+
+def explain_metric(metric: str) -> str:
+    """Return a sentence on a metric, empty for one without."""
+    meaning = MEANINGS.get(metric)
+    return f"{meaning[0].upper()}{meaning[1:]}." if meaning else ""
 
 
 DIGITS = 3
@@ -473,10 +435,16 @@ def answer_evaluation(name: str, lines: Sequence[Line], margins: Sequence[Margin
         value = write_cell(Estimate.of(best), DIGITS)
         of_own = [one for one in margins if one.benchmark == benchmark]
         verdict = say_verdict(of_own)
-        judged = "; it passes its blind baselines" if verdict == "passes" else f"; it is {verdict}"
-        said = judged if of_own else ""
+        said = "" if not of_own else f"; it is {verdict}"
+        said = "; it passes its blind baselines" if verdict == "passes" else said
         details = [f"Blind baselines: {say_margins(of_own)}."] if of_own else []
         details += [f"Chance is {number(best.chance, DIGITS)}."] if best.chance == best.chance else []
         head = f"{name}: {metric.replace('_', ' ')} {value} on {benchmark}{over}{said}."
         answers.append(Answer(head, details))
     return answers
+
+
+def say_answers(answers: Sequence[Answer], say: Callable[[str], object]) -> None:
+    """Print the answers."""
+    for answer in answers:
+        say(plain("\n  ".join([answer.head, *answer.details])))
