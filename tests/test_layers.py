@@ -65,7 +65,7 @@ HOMES = {
     "optuna": {"sweep"},
     "peft": {"models"},
     "py3langid": {"models"},
-    "pyarrow": {"schema", "data", "report", "run", "commands", "api"},
+    "pyarrow": {"schema", "data", "report", "run", "commands", "__init__"},
     "ray": {"run", "commands"},
     "safetensors": {"models", "training"},
     "scipy": {"core"},
