@@ -5,34 +5,28 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.stats import multivariate_normal
 from torch import Tensor
 
 from raycomp.core import losses
-from raycomp.core.losses import ceclip_parts, clip_loss, negclip_loss, siglip_loss, triplet_loss
+from raycomp.core.losses import (
+    RIDGE,
+    ceclip_parts,
+    clip_loss,
+    consolidate,
+    distil,
+    expert_momentum,
+    fit_gaussian,
+    log_density,
+    negclip_loss,
+    siglip_loss,
+    triplet_loss,
+)
 
 
 def embeddings(num: int, dim: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return F.normalize(torch.randn(num, dim, dtype=torch.float64, generator=generator), dim=-1)
-
-
-def slow_clip_loss(image_BD: Tensor, text_BD: Tensor, scale: float) -> float:
-    total = 0.0
-    for i, image in enumerate(image_BD):
-        own = math.exp(scale * float(image @ text_BD[i]))
-        texts = sum(math.exp(scale * float(image @ text)) for text in text_BD)
-        images = sum(math.exp(scale * float(other @ text_BD[i])) for other in image_BD)
-        total -= (math.log(own / texts) + math.log(own / images)) / 2
-    return total / len(image_BD)
-
-
-def test_clip_loss_equals_a_slow_loop() -> None:
-    for scale in (1.0, 14.3, 100.0):
-        for num in (1, 2, 9):
-            image_BD, text_BD = embeddings(num, 5, seed=1), embeddings(num, 5, seed=2)
-            assert float(clip_loss(image_BD, text_BD, scale)) == pytest.approx(
-                slow_clip_loss(image_BD, text_BD, scale), rel=1e-9, abs=1e-12
-            )
 
 
 def test_clip_loss_limits() -> None:
@@ -41,9 +35,6 @@ def test_clip_loss_limits() -> None:
     own = torch.eye(6, dtype=torch.float64)
     assert float(clip_loss(own, own, 100.0)) == pytest.approx(0, abs=1e-12)
     assert float(clip_loss(own, own.roll(1, 0), 100.0)) == pytest.approx(100)
-
-
-def test_clip_loss_names_shapes_that_differ() -> None:
     with pytest.raises(ValueError, match=r"\(3, 4\), \(2, 4\)"):
         clip_loss(embeddings(3, 4, seed=8), embeddings(2, 4, seed=9), 1.0)
 
@@ -95,6 +86,7 @@ def test_negclip_loss_equals_a_slow_loop() -> None:
 def test_losses_without_negatives_are_clips() -> None:
     b = batch()
     plain = clip_loss(b["image"], b["text"], SCALE)
+    assert float(plain) == pytest.approx(slow_negclip(b["image"], b["text"], [], SCALE), rel=1e-9)
     none_NK = torch.zeros_like(b["valid"])
     assert negclip_loss(b["image"], b["text"], b["negative"], none_NK, SCALE) == plain
     first_ND = b["negative"][:, 0]
@@ -137,14 +129,11 @@ def test_ceclip_parts_equal_slow_loops() -> None:
 
 
 def test_a_margin_stays_within_its_bounds() -> None:
-    own = torch.eye(4, dtype=torch.float64)
+    own_ND = torch.eye(4, dtype=torch.float64).requires_grad_()
     all_NK, kind_NK, margin_S = torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, 1).long(), torch.zeros(1)
-    for negative_ND, expected in ((-own, 10.0), (own, 0.0)):
-        parts = ceclip_parts(own, own, negative_ND[:, None], all_NK, kind_NK, margin_S, 100.0)
-        assert parts.margin_S.tolist() == [expected]
-    own_ND = own.clone().requires_grad_()
-    parts = ceclip_parts(own_ND, own, -own[:, None], all_NK, kind_NK, margin_S, 3.0)
-    assert not parts.margin_S.requires_grad and parts.margin_S.tolist() == [6.0]
+    for negative_ND, scale, expected in ((-own_ND, 100.0, 10.0), (own_ND, 100.0, 0.0), (-own_ND, 3.0, 6.0)):
+        parts = ceclip_parts(own_ND, own_ND, negative_ND[:, None], all_NK, kind_NK, margin_S, scale)
+        assert parts.margin_S.tolist() == [expected] and not parts.margin_S.requires_grad
 
 
 def test_siglip_loss_equals_a_slow_loop_and_open_clips() -> None:
@@ -174,36 +163,23 @@ def every_loss(b: dict[str, Tensor], scale: Tensor) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", ["clip", "negclip", "triplet", "ceclip", "siglip"])
-def test_gradients_are_the_numerical_ones(name: str) -> None:
-    b = batch()
-    b["negative"] = b["negative"].nan_to_num()  # numbers can be moved, NaN cannot
+def test_gradients_are_the_numerical_ones_and_those_of_tiles(name: str, monkeypatch: pytest.MonkeyPatch):
+    scale, found = torch.tensor(SCALE, dtype=torch.float64), []
 
     def loss(image_ND: Tensor, text_ND: Tensor, negative_NKD: Tensor, scale: Tensor) -> Tensor:
         return every_loss({**b, "image": image_ND, "text": text_ND, "negative": negative_NKD}, scale)[name]
 
-    inputs = [b["image"], b["text"], b["negative"], torch.tensor(SCALE, dtype=torch.float64)]
-    assert torch.autograd.gradcheck(loss, [value.requires_grad_() for value in inputs])
-
-
-@pytest.mark.parametrize("name", ["clip", "negclip", "triplet", "ceclip", "siglip"])
-def test_tiles_give_the_loss_and_gradients_of_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    for tile in (losses.TILE, 2 * NUM):
+    for tile in (2 * NUM, losses.TILE):
         monkeypatch.setattr(losses, "TILE", tile)
-        b, scale = batch(), torch.tensor(SCALE, dtype=torch.float64, requires_grad=True)
-        leaves = [
-            b["image"].requires_grad_(),
-            b["text"].requires_grad_(),
-            b["negative"].requires_grad_(),
-            scale,
-        ]
-        loss = every_loss(b, scale)[name]
-        loss.backward()
-        grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
-        assert all(grad.isfinite().all() for grad in grads) and len(grads) >= 3
-        found.append((loss.detach(), *grads))
-    for whole, tiled in zip(*found, strict=True):
-        torch.testing.assert_close(tiled, whole, rtol=1e-12, atol=1e-14)
+        b = batch()
+        leaves = [b[one].requires_grad_() for one in ("image", "text", "negative")]
+        value = every_loss(b, scale)[name]
+        value.backward()
+        found.append([value.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)])
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-14)
+    assert all(grad.isfinite().all() for grad in found[0]), "padding of NaN"
+    inputs = [leaf.detach().nan_to_num() for leaf in leaves] + [scale]  # NaN cannot be moved
+    assert torch.autograd.gradcheck(loss, [value.clone().requires_grad_() for value in inputs])
 
 
 @pytest.mark.slow
@@ -216,3 +192,76 @@ def test_memory_holds_a_tile_not_all_similarities() -> None:
     clip_loss(F.normalize(image_ND, dim=-1), F.normalize(text_ND, dim=-1), 10.0).backward()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 1_000_000
     assert image_ND.grad.isfinite().all()
+
+
+def draw_turned(num: int, dim: int = 4) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    turn = torch.randn(dim, dim, generator=generator, dtype=torch.float64)
+    return torch.randn(num, dim, generator=generator, dtype=torch.float64) @ turn + 3
+
+
+def test_the_density_is_scipys():
+    found, sample = fit_gaussian(draw_turned(30)), draw_turned(7) + 1
+    oracle = multivariate_normal(found.mean_D.numpy(), found.covariance_DD.numpy())
+    torch.testing.assert_close(log_density(sample, found), torch.from_numpy(oracle.logpdf(sample.numpy())))
+
+
+def test_the_shrinkage_is_the_papers():
+    sample = draw_turned(9)
+    raw = torch.cov(sample.T, correction=0)
+    num, dim = sample.shape
+    trace, square = float(raw.trace()), float((raw @ raw).trace())
+    share = ((1 - 2 / dim) * square + trace**2) / ((num + 1 - 2 / dim) * (square - trace**2 / dim))
+    assert 0 < share < 1
+    wanted = (1 - share) * raw + share * trace / dim * torch.eye(dim)
+    torch.testing.assert_close(fit_gaussian(sample).covariance_DD - RIDGE * torch.eye(dim), wanted)
+
+
+def test_few_samples_or_equal_ones_have_a_density():
+    for num in [1, 2, 3]:
+        sample = draw_turned(num)
+        found = log_density(sample + 0.1, fit_gaussian(sample))
+        assert torch.isfinite(found).all()
+        assert num == 1 or (found > log_density(sample + 100, fit_gaussian(sample))).all()
+    same = fit_gaussian(torch.ones(5, 3))
+    torch.testing.assert_close(same.covariance_DD, RIDGE * torch.eye(3, dtype=torch.float64))
+
+
+def shares(logits) -> list[float]:
+    most = max(logits)
+    parts = [math.exp(value - most) for value in logits]
+    return [part / sum(parts) for part in parts]
+
+
+def test_distil_is_a_slow_loop():
+    student, teacher = 3 * embeddings(4, 5, 0), 3 * embeddings(4, 5, 1)
+    found = 0.0
+    for s, t in zip(student.tolist(), teacher.tolist(), strict=True):
+        p, q = shares([value / 2 for value in t]), shares([value / 2 for value in s])
+        found += sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
+    assert distil(student, teacher).item() == pytest.approx(4 * found / 4)
+    assert distil(teacher + 3, teacher).item() == pytest.approx(0, abs=1e-12)
+
+
+def test_consolidate_is_a_slow_loop():
+    first, second, *old = (embeddings(4, 3, seed) for seed in range(4))
+    new = first, 5 * second
+    one, other = (
+        [torch.cat([i, t]) / torch.cat([i, t]).norm() for i, t in zip(*p, strict=True)] for p in (new, old)
+    )
+    terms = []
+    for queries, keys in ((one, other), (other, one)):
+        for i, query in enumerate(queries):
+            logits = [float(query @ key) / 0.07 for key in keys]
+            terms.append(-math.log(shares(logits)[i]))
+    assert consolidate(new, old).item() == pytest.approx(sum(terms) / len(terms))
+
+
+def test_experts_of_the_last_task_alone_take_most_of_what_is_new():
+    share = torch.tensor([[0.5, 0.3, 0.1, 0.1], [0.4, 0.1, 0.2, 0.3], [0.1, 0.2, 0.4, 0.3]])
+    # The first two tasks have experts 0 and 1, and 0 and 3 on top, the last one 2 and 3.
+    assert expert_momentum(share).tolist() == pytest.approx([0.7, 0.7, 0.3, 0.7])
+    assert expert_momentum(share[:2]).tolist() == pytest.approx([0.7, 0.7, 0.7, 0.3])
+    assert expert_momentum(share[:2], top=1).tolist() == pytest.approx([0.7] * 4)
+    assert expert_momentum(share[:1]).tolist() == [0] * 4
+    assert expert_momentum(share[:, :1]).tolist() == pytest.approx([0.7])

@@ -8,7 +8,17 @@ import pyarrow as pa
 import pytest
 
 from raycomp.core import selection
-from raycomp.core.selection import KthSearch, Threshold, count_digit, keep_mask
+from raycomp.core.selection import (
+    KthSearch,
+    Threshold,
+    count_digit,
+    count_keys,
+    drop_duplicates,
+    find_keys,
+    format_uids,
+    keep_mask,
+    to_keys,
+)
 
 DENORMAL = np.float32(1e-45)
 CORNERS = np.float32(
@@ -54,13 +64,12 @@ def test_sortable_bits_keeps_the_order_of_all_float32():
 def test_nan_is_an_error_that_names_the_uid():
     score = np.array([1, np.nan, np.nan], dtype=np.float32)
     uid = np.array([[0, 1], [0xAB, 2], [0, 3]], dtype=np.uint64)
-    message = "score of uid 00000000000000ab0000000000000002 is NaN"
     for refuse in (
         lambda: selection.check_scores(score, uid),
         lambda: count_digit(KthSearch(1), score, uid),
         lambda: keep_mask(Threshold(1, 0), score, uid),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match="score of uid 00000000000000ab0000000000000002 is NaN"):
             refuse()
     with pytest.raises(ValueError, match="row 1 is NaN"):
         selection.sortable_bits(score)
@@ -90,27 +99,17 @@ def test_random_trials_equal_a_full_sort():
             np.testing.assert_array_equal(np.concatenate(kept), want)
 
 
-def test_equal_uids_stop_the_search_with_their_name():
-    score = np.zeros(3, dtype=np.float32)
-    uid = np.array([[0, 5], [0, 5], [0, 6]], dtype=np.uint64)
+def test_what_cannot_be_selected_is_named():
+    score, uid = np.zeros(3, np.float32), np.array([[0, 5], [0, 5], [0, 6]], np.uint64)
     with pytest.raises(ValueError, match="uid 00000000000000000000000000000005 occurs 2 times"):
         find(KthSearch(1), score, uid, [])
     assert keep_mask(find(KthSearch(2), score, uid, []), score, uid).tolist() == [True, True, False]
-
-
-def test_k_out_of_range():
     with pytest.raises(ValueError, match="k=-1: must be at least 0"):
         KthSearch(-1)
-    with pytest.raises(ValueError, match="k=4: must be at most the number of rows, 3"):
-        find(KthSearch(4), np.zeros(3, np.float32), np.zeros((3, 2), np.uint64), [])
-    with pytest.raises(ValueError, match="must be at most the number of rows, 0"):
-        find(KthSearch(1), np.zeros(0, np.float32), np.zeros((0, 2), np.uint64), [])
-    assert (
-        find(KthSearch(0), np.zeros(0, np.float32), np.zeros((0, 2), np.uint64), []).to_dict()["bits"] is None
-    )
-
-
-def test_rows_that_change_between_passes_are_noticed():
+    for k, num in ((4, 3), (1, 0)):
+        with pytest.raises(ValueError, match=f"k={k}: must be at most the number of rows, {num}"):
+            find(KthSearch(k), score[:num], uid[:num], [])
+    assert find(KthSearch(0), score[:0], uid[:0], []).to_dict()["bits"] is None
     search = KthSearch(1)
     search.advance(count_digit(search, np.float32([1, 1])))
     with pytest.raises(ValueError, match="counted 3 rows where the one before left 2"):
@@ -131,30 +130,24 @@ def test_datacomp_rule():
 
 def test_uids_both_ways():
     texts = ["00000000000000000000000000000001", "ffffffffffffffff0000000000000000", "0123456789abcdef" * 2]
-    uid = selection.parse_uids(texts)
-    want = [(int(text[:16], 16), int(text[16:], 16)) for text in texts]
+    uid = selection.parse_uids([text.upper() for text in texts])
     assert uid.dtype == np.uint64
-    assert [tuple(map(int, row)) for row in uid] == want
+    assert uid.tolist() == [[int(text[:16], 16), int(text[16:], 16)] for text in texts]
     assert selection.format_uids(uid) == texts
-    assert selection.format_uids(selection.parse_uids([text.upper() for text in texts])) == texts
-    arrow = pa.array([*texts, *texts[:2]])
-    for array in (arrow, arrow.cast(pa.large_string())):
-        np.testing.assert_array_equal(selection.parse_uids(array), uid[[0, 1, 2, 0, 1]])
-        np.testing.assert_array_equal(selection.parse_uids(array[1:3]), uid[1:])
+    for array in (pa.array(texts), pa.array(texts, pa.large_string())):
+        np.testing.assert_array_equal(selection.parse_uids(array[1:]), uid[1:])
         chunked = pa.chunked_array([array[2:], array[:0], array[:1]])
-        np.testing.assert_array_equal(selection.parse_uids(chunked), uid[[2, 0, 1, 0]])
-    for nothing in ([], arrow[:0], pa.array([], pa.string()), pa.chunked_array([], pa.string())):
-        assert selection.parse_uids(nothing).shape == (0, 2)
+        np.testing.assert_array_equal(selection.parse_uids(chunked), uid[[2, 0]])
+    for nothing in ([], pa.array([], pa.string()), pa.chunked_array([], pa.string())):
         assert selection.format_uids(selection.parse_uids(nothing)) == []
 
 
 def test_a_bad_uid_is_named():
+    good = "0" * 32
     for bad in ["", "12", "g" * 32, "0" * 33, "0" * 31 + "\u00e9", "0" * 30 + " 0", None]:
-        good = "0" * 32
-        with pytest.raises(ValueError, match=f"uid={bad!r}: must be 32 hex digits"):
-            selection.parse_uids([good, bad, good])
-        with pytest.raises(ValueError, match=f"uid={bad!r}: must be 32 hex digits"):
-            selection.parse_uids(pa.array([good, bad, good]))
+        for uids in ([good, bad, good], pa.array([good, bad, good])):
+            with pytest.raises(ValueError, match=f"uid={bad!r}: must be 32 hex digits"):
+                selection.parse_uids(uids)
 
 
 def splitmix64(state: int) -> int:
@@ -172,6 +165,9 @@ def test_hash_is_splitmix64_chained():
     for seed in (0, 1, 2**64 - 1):
         want = [splitmix64(splitmix64(splitmix64(seed) ^ int(a)) ^ int(b)) for a, b in uid]
         assert selection.hash_uids(uid, seed).tolist() == want
+    whole = selection.random_scores(uid, 9)
+    assert 0 <= whole.min() < whole.max() < 1 and abs(whole.mean() - 0.5) < 0.1
+    np.testing.assert_array_equal(selection.random_scores(uid[7:], 9), whole[7:])
 
 
 def test_the_first_of_every_uid_is_found():
@@ -192,9 +188,25 @@ def test_the_first_of_every_uid_is_found():
             assert rows[got].tolist() == want[rows].tolist()
 
 
-def test_random_scores_do_not_depend_on_the_batch():
-    uid = draw_uids(np.random.default_rng(6), 1000)
-    whole = selection.random_scores(uid, 9)
-    assert 0 <= whole.min() < whole.max() < 1 and abs(whole.mean() - 0.5) < 0.05
-    parts = [selection.random_scores(part, 9) for part in np.split(uid, [1, 7, 500])]
-    np.testing.assert_array_equal(np.concatenate(parts), whole)
+@pytest.mark.parametrize("rows_per_bucket", [1, 7, 1000])
+def test_the_first_of_every_uid_stays(rows_per_bucket, monkeypatch):
+    monkeypatch.setattr("raycomp.core.selection._BUCKET_ROWS", rows_per_bucket)
+    rng = np.random.default_rng(0)
+    shards = [rng.integers(0, 9, (size, 2)).astype(np.uint64) for size in (40, 0, 25, 1)]
+    seen: set[str] = set()
+    for shard, mask in zip(shards, drop_duplicates(shards), strict=True):
+        for uid, stays in zip(format_uids(shard), mask, strict=True):
+            assert stays == (uid not in seen)
+            seen.add(uid)
+
+
+def test_keys_are_found_where_they_stand():
+    rng = np.random.default_rng(1)
+    uid_N2 = rng.integers(0, 3, (30, 2)).astype(np.uint64) << np.uint64(56)  # keys that end in zeros
+    key_M = np.sort(to_keys(uid_N2[:10]))
+    found_N = find_keys(key_M, to_keys(uid_N2))
+    for key, place in zip(to_keys(uid_N2), found_N, strict=True):
+        assert place == (list(key_M).index(key) if key in list(key_M) else -1)
+    assert count_keys(key_M, to_keys(uid_N2)).tolist() == [list(key_M).count(k) for k in to_keys(uid_N2)]
+    assert find_keys(key_M[:0], key_M).tolist() == [-1] * 10
+    assert count_keys(key_M[:0], key_M).tolist() == [0] * 10
