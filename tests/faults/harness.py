@@ -21,6 +21,7 @@ from raycomp.data.files import Folder
 NUM_SHARDS, PER_SHARD, PER_WAVE = 8, 20, 2
 NUM_WAVES = NUM_SHARDS // PER_WAVE
 PATIENCE_S = 240.0
+ENDS = {signal.SIGINT: (130, "raycomp: interrupted"), signal.SIGTERM: (143, "raycomp: terminated")}
 # What a slow machine tells of itself: "align: shard 0 of 6, ...".
 PROGRESS = re.compile(r"[a-z]+: [a-z]+ [\d,]+ of [\d,]+")
 
@@ -64,10 +65,11 @@ class Run:
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def end(self, number: signal.Signals) -> tuple[int, str]:
-        """Send the driver a signal, as Ctrl-C or a cluster does; return the exit code and its stderr."""
+    def end(self, number: signal.Signals) -> None:
+        """Send the driver a signal, as Ctrl-C or a cluster does; see that it says so in one line."""
         os.kill(self.process.pid, number)
-        return self.wait()
+        self.end_in_a_line(*ENDS[number])
+        assert not self.out.exists("lease.json")
 
     def kill_worker(self, name: str) -> str:
         """Kill a worker whose command line begins with ``name``; return it, or nothing if there is none."""
@@ -82,6 +84,17 @@ class Run:
         _, said = self.process.communicate(timeout=PATIENCE_S)
         lines = [line for line in said.splitlines(keepends=True) if not PROGRESS.match(line)]
         return self.process.returncode, "".join(lines)
+
+    def end_well(self) -> None:
+        """Wait for the end, which must be a good one that says nothing."""
+        code, said = self.wait()
+        assert code == 0 and not said, said
+
+    def end_in_a_line(self, code: int, start: str) -> str:
+        """Wait for the end, which must have this exit code and one line that starts so; return it."""
+        found, said = self.wait()
+        assert found == code and said.startswith(start) and said.count("\n") == 1, said
+        return said
 
     def wait_for(self, moment: Callable[[], object]) -> bool:
         """Return whether the moment came while it ran."""
@@ -146,27 +159,22 @@ def report_progress(out: Folder) -> str:
     """Return how far a run has come, as its folder tells."""
     if not out.exists("work"):
         return "finished" if out.exists("report.html") else "starting"
-    if out.exists("report.html"):
-        return "report written"
     if num_files(out, "shards"):
         return f"materialising, {num_files(out, 'shards')} files"
-    if num_files(out, "work", "kept"):
-        return f"choosing, {num_files(out, 'work', 'kept')} of {NUM_SHARDS} shards"
     waves = {phase: num_files(out, "work", "waves", prefix=phase) for phase in ("align", "attribute")}
-    phase = "attribute" if waves["align"] == NUM_WAVES else "align"
-    return f"{phase}, {waves[phase]} of {NUM_WAVES} waves"
+    return f"waves of {waves}"
 
 
-def kill_at(run: Run, moment: Callable[[], object], delay_s: float) -> str | None:
-    """Kill the driver some time after a moment; return how far it had come, none if it ended before."""
+def kill_at(run: Run, moment: Callable[[], object], delay_s: float) -> bool:
+    """Kill the driver some time after a moment; return whether it ran until then."""
     if not run.wait_for(moment):
-        return None
+        return False
     until = time.monotonic() + delay_s
     if not run.wait_for(lambda: time.monotonic() >= until):
-        return None
-    reached = report_progress(run.out)
+        return False
+    print(f"killed: {report_progress(run.out)}")
     run.kill()
-    return reached
+    return True
 
 
 def check_promise(out: Folder, expected: dict[str, str]) -> None:
@@ -181,8 +189,7 @@ def check_promise(out: Folder, expected: dict[str, str]) -> None:
 def finish(config: CurateConfig, out: Folder, expected: dict[str, str], *more: str) -> None:
     """Start once more, undisturbed, and check the promise."""
     with start(config, out.uri, *more) as run:
-        code, said = run.wait()
-    assert code == 0, said
+        run.end_well()
     check_promise(out, expected)
 
 
@@ -197,11 +204,6 @@ def mount(folder: Path, options: str) -> None:
     done = subprocess.run(line, capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"no small file system can be mounted here: {done.stderr.strip()}")
-
-
-def report(fault: str, moment: str, happened: str) -> None:
-    """Print a line of the table of faults."""
-    print(f"\n| {fault} | {moment} | {happened} |", flush=True)
 
 
 def seeded(seed: int) -> random.Random:

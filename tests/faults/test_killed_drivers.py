@@ -10,6 +10,7 @@ import pytest
 import raycomp
 from raycomp.data.files import Folder
 from tests.faults.harness import (
+    ENDS,
     NUM_SHARDS,
     NUM_WAVES,
     PER_SHARD,
@@ -18,9 +19,6 @@ from tests.faults.harness import (
     finish,
     kill_at,
     num_files,
-    processes,
-    report,
-    report_progress,
     seeded,
     start,
 )
@@ -41,72 +39,34 @@ MOMENTS = {
 }
 
 
-def kill_in_turn(calm, out: Folder, moments: list[str], seed: int, *more: str) -> int:
-    """Kill the driver at one moment after the other, start it again at once; return the number of kills."""
-    config, expected = calm
-    random = seeded(seed)
-    runs: list[Run] = []
-    with ExitStack() as stack:  # what a killed driver leaves behind lives on while its successors run
-        for name in moments:
-            run = stack.enter_context(start(config, out.uri, *more))
-            delay_s = random.uniform(0, 0.3)
-            reached = kill_at(run, lambda name=name: MOMENTS[name](out), delay_s)
-            report("driver killed", f"{name} + {delay_s:.2f} s", reached or "had ended before")
-            if reached is None:
-                assert run.wait()[0] == 0
-                break
-            runs.append(run)
-        finish(config, out, expected, *more)
-        left = sum(len(processes(run.process.pid)) for run in runs)
-    report(f"{len(runs)} such kills", "the end", f"bytes as undisturbed; {left} processes of theirs left")
-    return len(runs)
-
-
 def plant_leftovers(out: Folder) -> None:
     """Leave what killed writers can leave, and worse: files cut short wherever nothing is committed."""
     cut = out.read_bytes("work", "aligned", out.list_names("work", "aligned")[0])[:1000]
-    committed = {
-        ordinal
-        for name in out.list_names("work", "waves")
-        for ordinal in out.read_json("work", "waves", name)["shards"]
-    }
-    uncommitted = [f"{o:05d}.parquet" for o in range(NUM_SHARDS) if o not in committed]
-    assert uncommitted
-    for name in uncommitted:
-        out.write_bytes(cut, "work", "aligned", name)
+    waves = (out.read_json("work", "waves", name) for name in out.list_names("work", "waves"))
+    committed = {ordinal for wave in waves for ordinal in wave["shards"]}
+    assert len(committed) < NUM_SHARDS
+    for ordinal in {*range(NUM_SHARDS)} - committed:
+        out.write_bytes(cut, "work", "aligned", f"{ordinal:05d}.parquet")
     out.write_bytes(cut, "work", "parts", "align", "00007", f"00000000-{PER_SHARD}.parquet")
     for folder in (("work",), ("work", "aligned"), ("scores",), ("subset",), ("shards",), ()):
         out.write_bytes(cut, *folder, ".00007.parquet.0123456789abcdef0123456789abcdef.tmp")
-    report(
-        "cut parts, cut uncommitted and stray temporary files", "before a restart", f"{len(uncommitted)} cut"
-    )
-
-
-ENDS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
 
 
 def end_after(calm, out: Folder, number: signal.Signals, moment: str, delay_s: float, *more: str) -> None:
     """End a run by a signal some time after a moment, and see that it says so."""
-    expected, word = ENDS[number]
     with start(calm[0], out.uri, *more) as run:
         until = time.monotonic() + delay_s
         # Before it holds the folder it may not have got as far as to heed a signal.
         run.reach(lambda: out.exists("lease.json") and MOMENTS[moment](out) and time.monotonic() >= until)
-        reached = report_progress(out)
-        code, said = run.end(number)
-    report(f"{word} ({number.name})", reached, f"exit {code}: {said.strip()}")
-    assert code == expected and said.startswith(f"raycomp: {word}") and said.count("\n") == 1, said
-    assert not out.exists("lease.json")
+        run.end(number)
 
 
 def refuse_second(calm, out: Folder, first: Run, *more: str) -> None:
     """Start the same run in the same folder while the first holds it; see that it is told so."""
     first.process.send_signal(signal.SIGSTOP)  # else it may end before the second begins
     with start(calm[0], out.uri, *more) as second:
-        code, said = second.wait()
+        second.end_in_a_line(2, "raycomp: out=")
     first.process.send_signal(signal.SIGCONT)
-    assert code == 2 and said.startswith("raycomp: out=") and said.count("\n") == 1, said
-    report("second start in the same folder", report_progress(out), f"exit 2: {said.strip()}")
 
 
 @pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
@@ -120,23 +80,11 @@ def test_an_interrupted_a_terminated_and_a_killed_run_go_on_to_the_same_bytes(ca
     with start(config, out.uri, *([local] if executor == "local" else [])) as run:
         run.reach(lambda: MOMENTS["a first part is staged"](out))
         refuse_second(calm, out, run, others)
-        reached = kill_at(run, lambda: MOMENTS["a first wave is aligned"](out), 0.0)
-    assert reached, "it ended before its first wave"
-    report("driver killed", "a first wave is aligned", reached)
+        assert kill_at(run, lambda: MOMENTS["a first wave is aligned"](out), 0.0)
     plant_leftovers(out)
     finish(config, out, expected, others)
     out.write_bytes(b"", "work", "aligned", "00000.parquet")  # killed before it tidied up
     assert raycomp.curate(config, out.uri)["status"] == "finished"
-    check_promise(out, expected)
-
-
-@pytest.mark.slow
-def test_the_first_ends_well_where_a_second_is_refused(calm, out, joined):
-    config, expected = calm
-    with start(config, out.uri, joined) as first:
-        first.reach(lambda: out.exists("run.json"))
-        refuse_second(calm, out, first, joined)
-        assert first.wait()[0] == 0
     check_promise(out, expected)
 
 
@@ -151,47 +99,28 @@ def test_signals_at_any_time_change_no_byte(calm, out, joined):
 
 
 @pytest.mark.slow
-def test_kills_in_every_phase_change_no_byte(calm, out):
-    assert kill_in_turn(calm, out, list(MOMENTS), 1) >= len(MOMENTS) - 1
-
-
-@pytest.mark.slow
-def test_kills_in_every_phase_without_ray_change_no_byte(calm, out):
-    assert kill_in_turn(calm, out, list(MOMENTS), 5, "cluster.executor=local") >= len(MOMENTS) - 1
-
-
-@pytest.mark.slow
-def test_kills_in_every_phase_of_runs_in_one_cluster_change_no_byte(calm, out, joined):
-    assert kill_in_turn(calm, out, list(MOMENTS), 2, joined) >= len(MOMENTS) - 1
-
-
-@pytest.mark.slow
-def test_kills_at_any_time_change_no_byte(calm, out, joined):
+@pytest.mark.parametrize("where", ["own cluster", "joined", "local"])
+def test_kills_in_every_phase_change_no_byte(calm, out, request, where):
+    """One moment after the other, and started again at once."""
     config, expected = calm
-    random = seeded(3)
-    started = time.monotonic()
-    with start(config, f"{out.uri}-timed", joined) as run:
-        assert run.wait()[0] == 0
-    whole_s = time.monotonic() - started
-    for _ in range(6):
-        after_s = random.uniform(0, whole_s)
-        with start(config, out.uri, joined) as run:
-            reached = kill_at(run, lambda: True, after_s)
-            if reached is None:
-                assert run.wait()[0] == 0
-        report("driver killed", f"after {after_s:.1f} of {whole_s:.1f} s", reached or "had ended before")
-        if not out.exists("work") and out.exists("report.html"):
-            finish(config, out, expected, joined)
-            out.remove()
-    finish(config, out, expected, joined)
+    more = {"own cluster": [], "local": ["cluster.executor=local"]}.get(where)
+    more = [request.getfixturevalue("joined")] if more is None else more
+    random, kills = seeded(len(where)), 0
+    with ExitStack() as stack:  # what a killed driver leaves behind lives on while its successors run
+        for moment in MOMENTS.values():
+            run = stack.enter_context(start(config, out.uri, *more))
+            if not kill_at(run, lambda moment=moment: moment(out), random.uniform(0, 0.3)):
+                run.end_well()
+                break
+            kills += 1
+        finish(config, out, expected, *more)
+    assert kills >= len(MOMENTS) - 1
 
 
 @pytest.mark.slow
 def test_another_size_after_a_kill_changes_no_byte(calm, out, joined):
     config, expected = calm
     with start(config, out.uri, joined) as run:
-        reached = kill_at(run, lambda: MOMENTS["a first wave is aligned"](out), 0.1)
-    assert reached, "it ended before its first wave"
+        assert kill_at(run, lambda: MOMENTS["a first wave is aligned"](out), 0.1)
     other = ("cluster.scorers=2", "cluster.block_rows=7", "waves.shards_per_wave=3", "scorer.batch_size=5")
     finish(config, out, expected, joined, *other)
-    report(f"driver killed, restart with {', '.join(other)}", reached, "exit 0, bytes as undisturbed")

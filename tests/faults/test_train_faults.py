@@ -24,11 +24,10 @@ from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.training.config import TrainConfig
 from raycomp.training.journal import read_metrics
 from tests.conftest import without_ray
-from tests.faults.harness import Run, find_parent, mount, num_files, processes, report, seeded, start_command
+from tests.faults.harness import ENDS, Run, find_parent, mount, num_files, processes, seeded, start_command
 
 RANK = "ray::RayTrainWorker"
 STEPS, EVERY = 40, 4
-ENDS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,13 @@ class Calm:
         ) as run:
             yield run
 
+    def finish(self, out: Folder, *more: str, **other: str) -> None:
+        """Start once more, undisturbed: the same bits, and nothing left."""
+        with self.start(out, *more, **other) as run:
+            run.end_well()
+        self.check(out)
+
     def check(self, out: Folder) -> None:
-        """The same bits, and nothing left."""
         assert np.array_equal(read_metrics(out)["loss"], self.losses)
         assert out.read_bytes("checkpoint", "model.safetensors") == self.weights
         assert not out.exists("work") and not out.exists("lease.json")
@@ -95,12 +99,6 @@ def count_steps(out: Folder) -> int:
         return 0
 
 
-def report_steps(out: Folder) -> str:
-    """Return how far a run has come."""
-    kept = ", ".join(str(int(name)) for name in out.list_names("checkpoints"))
-    return f"{count_steps(out)} steps, checkpoints of {kept}"
-
-
 def has_kept(out: Folder, step: int) -> bool:
     """Return whether there is a checkpoint of that step or a later one."""
     return any(int(name) >= step for name in out.list_names("checkpoints"))
@@ -120,77 +118,34 @@ def kill(raylet: int, number: int, name: str = RANK) -> bool:
     return bool(pids)
 
 
-def kill_workers(calm: Calm, out: Folder, raylet: int, joined: str, seed: int, count: int) -> None:
-    """Kill a rank at one random step after the other, while one driver goes on."""
-    random = seeded(seed)
-    with calm.start(out, joined) as run:
-        for step in sorted(random.sample(range(EVERY + 1, STEPS), count)):
-            run.reach(lambda step=step: count_steps(out) >= step)
-            rank, started = random.randrange(2), find_started(out)
-            run.reach(lambda rank=rank: kill(raylet, rank))
-            report(f"rank {rank} of 2 killed", f"seed {seed}: step {step} or just after", report_steps(out))
-            run.reach(lambda started=started: find_started(out) != started)
-        code, said = run.wait()
-    assert code == 0 and not said, said
-    resumed = out.read_json("run.json")["resumed"]
-    assert len(resumed) == count and all(start["step"] > 0 for start in resumed), resumed
-    calm.check(out)
-    report(f"{count} such kills", "the end", f"losses and weights as undisturbed; {resumed}")
-
-
-def find_started(out: Folder) -> int:
-    """Return how many starts have come as far as to train: each has a file of curves."""
-    return num_files(out, "tensorboard")
-
-
-def kill_drivers(calm: Calm, out: Folder, joined: str, seed: int, count: int) -> None:
-    """Kill the driver at one random step after the other, start the same command again each time."""
-    random = seeded(seed)
-    with ExitStack() as stack:  # what a killed driver leaves lives on while its successors run
-        for step in sorted(random.sample(range(EVERY + 1, STEPS), count)):
-            run = stack.enter_context(calm.start(out, joined))
-            run.reach(lambda step=step: count_steps(out) >= step)
-            run.kill()
-            report(
-                "driver of a training killed", f"seed {seed}: step {step} or just after", report_steps(out)
-            )
-        with calm.start(out, joined) as run:
-            code, said = run.wait()
-    assert code == 0 and not said, said
-    calm.check(out)
-    (resumed,) = out.read_json("run.json")["resumed"]
-    assert resumed["step"] > 0 and resumed["why"] == "begun before"
-    report(f"{count} such kills", "the end", f"losses and weights as undisturbed; {resumed}")
-
-
-@pytest.mark.slow
-def test_a_killed_worker_and_a_killed_driver_change_no_bit(trained, out, raylet, joined):
-    random = seeded(0)
-    first, second = random.randrange(EVERY + 1, 16), random.randrange(20, STEPS - 2)
-    with trained.start(out, joined) as run:
-        run.reach(lambda: count_steps(out) >= first)
-        run.reach(lambda: kill(raylet, 1))
-        run.reach(lambda: count_steps(out) >= second)
-        run.kill()
-        executor, said = run.process.stdout.read().split("\n", 1)
-    assert executor == "executor: ray (cluster.executor=ray)"
-    assert said.startswith("train: a worker was lost") and said.count("\n") == 1, said
-    assert "; resumed from step " in said
-    with trained.start(out, joined) as run:
-        code, reported = run.wait()
-    assert code == 0 and not reported, reported
-    trained.check(out)
-    report("rank killed, then the driver", f"steps {first}, {second}", "losses and weights as undisturbed")
-
-
 @pytest.mark.slow
 def test_workers_killed_at_random_steps_change_no_bit(trained, out, raylet, joined):
-    kill_workers(trained, out, raylet, joined, 1, 5)
+    """While one driver goes on; each start that comes as far as to train has a file of curves."""
+    random = seeded(1)
+    with trained.start(out, joined) as run:
+        for step in sorted(random.sample(range(EVERY + 1, STEPS), 5)):
+            run.reach(lambda step=step: count_steps(out) >= step)
+            rank, started = random.randrange(2), num_files(out, "tensorboard")
+            run.reach(lambda rank=rank: kill(raylet, rank))
+            run.reach(lambda started=started: num_files(out, "tensorboard") != started)
+        run.end_well()
+        said = run.process.stdout.read()
+    assert said.count("train: a worker was lost") == said.count("; resumed from step ") == 5, said
+    resumed = out.read_json("run.json")["resumed"]
+    assert len(resumed) == 5 and all(start["step"] > 0 for start in resumed), resumed
+    trained.check(out)
 
 
 @pytest.mark.slow
 def test_drivers_killed_at_random_steps_change_no_bit(trained, out, joined):
-    kill_drivers(trained, out, joined, 2, 5)
+    with ExitStack() as stack:  # what a killed driver leaves lives on while its successors run
+        for step in sorted(seeded(2).sample(range(EVERY + 1, STEPS), 5)):
+            run = stack.enter_context(trained.start(out, joined))
+            run.reach(lambda step=step: count_steps(out) >= step)
+            run.kill()
+        trained.finish(out, joined)
+    (resumed,) = out.read_json("run.json")["resumed"]
+    assert resumed["step"] > 0 and resumed["why"] == "begun before"
 
 
 @pytest.mark.slow
@@ -203,43 +158,30 @@ def test_kills_change_no_bit_of_a_training_on_s3(trained, bucket, joined, raylet
         for path in Path(place).rglob("*"):
             if path.is_file():
                 Folder(far[name]).write_bytes(path.read_bytes(), *path.relative_to(place).parts)
-    out = Folder(f"{bucket}/out")
-    random = seeded(3)
-    drivers = [random.randrange(1, 3) * EVERY, random.randrange(7, 9) * EVERY]
+    out, random = Folder(f"{bucket}/out"), seeded(3)
     with ExitStack() as stack:
-        for step in drivers:
+        for rank_at, driver_at in ((None, 2 * EVERY), (4 * EVERY, 8 * EVERY)):
             run = stack.enter_context(trained.start(out, joined, **options))
-            if step == drivers[-1]:
-                run.reach(lambda: has_kept(out, 4 * EVERY))
+            if rank_at:
+                run.reach(lambda step=rank_at: has_kept(out, step))
                 time.sleep(random.uniform(0, 0.3))
                 run.reach(lambda: kill(raylet, 0))
-                report("S3: rank 0 of 2 killed", f"seed 3: step {4 * EVERY} kept", report_steps(out))
-            run.reach(lambda step=step: has_kept(out, step))
+            run.reach(lambda step=driver_at: has_kept(out, step))
             time.sleep(random.uniform(0, 0.3))
             run.kill()
-            report("S3: driver of a training killed", f"seed 3: step {step} kept", report_steps(out))
-        with trained.start(out, joined, **options) as run:
-            code, said = run.wait()
-    assert code == 0 and not said, said
-    trained.check(out)
+        trained.finish(out, joined, **options)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", ENDS)
 def test_a_signal_ends_a_training_in_one_line(trained, out, joined, raylet, number):
     """And what ran for it in a cluster that lives on ends with it."""
-    code, word = ENDS[number]
     with trained.start(out, joined, **{"train.steps": "100000"}) as run:
         run.reach(lambda: count_steps(out) > EVERY)
         started = time.monotonic()
-        found, said = run.end(number)
-        spent = time.monotonic() - started
-    assert found == code and said.startswith(f"raycomp: {word}") and said.count("\n") == 1, said
-    assert not out.exists("lease.json")
-    report(f"{word} ({number.name})", "training", f"exit {found} after {spent:.1f} s: {said.strip()}")
-    assert spent < 20
-    until = time.monotonic() + 20
-    while (left := list_workers(raylet)) and time.monotonic() < until:
+        run.end(number)
+    assert time.monotonic() - started < 20
+    while (left := list_workers(raylet)) and time.monotonic() < started + 40:
         time.sleep(0.1)
     assert not left, left
 
@@ -263,13 +205,8 @@ def test_a_lost_controller_is_one_line_and_a_restart_goes_on(trained, out, joine
     with trained.start(out, joined) as run:
         run.reach(lambda: has_kept(out, EVERY))
         run.reach(lambda: kill(raylet, 0, "ray::TrainController"))
-        code, said = run.wait()
-    report("controller of Ray Train killed", report_steps(out), f"exit {code}: {said.strip()[-300:]}")
-    assert code == ClusterFailed.exit_code and said.count("\n") == 1, said
-    with trained.start(out, joined) as run:
-        code, said = run.wait()
-    assert code == 0 and not said, said
-    trained.check(out)
+        run.end_in_a_line(ClusterFailed.exit_code, "raycomp: ")
+    trained.finish(out, joined)
 
 
 @pytest.mark.slow
@@ -278,42 +215,29 @@ def test_a_full_disk_is_one_line_and_a_restart_goes_on(trained, disk, joined):
     out = Folder(str(disk / "out"))
     mount(disk, "remount,size=24m")
     with trained.start(out, joined) as run:
-        code, said = run.wait()
-    report("disk of 24 MB full", report_steps(out), f"exit {code}: {said.strip()[-300:]}")
-    assert code == STORAGE_FAILED, said
-    assert said.count("\n") == 1 and "No space left" in said and out.uri in said, said
+        said = run.end_in_a_line(STORAGE_FAILED, "raycomp: ")
+    assert "No space left" in said and out.uri in said, said
     mount(disk, "remount,size=64m")
-    with trained.start(out, joined) as run:
-        code, said = run.wait()
-    assert code == 0 and not said, said
-    trained.check(out)
+    trained.finish(out, joined)
     assert out.read_json("run.json")["resumed"][0]["step"] > 0
 
 
-@pytest.fixture
-def nodes() -> Iterator[Cluster]:
-    """A head without room for a rank, and two nodes with room for one each."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+@pytest.mark.slow
+def test_a_notice_of_preemption_keeps_a_checkpoint(trained, out):
+    """On a cluster whose head has no room for a rank, and whose two nodes have room for one each."""
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    options = {"train.steps": "100000", "train.checkpoint_steps": "90000"}
     try:
         for _ in range(2):
-            cluster.add_node(num_cpus=2)
-        cluster.wait_for_nodes()
-        yield cluster
+            nodes.add_node(num_cpus=2)
+        nodes.wait_for_nodes()
+        with trained.start(out, f"cluster.address={nodes.address}", **options) as run:
+            run.reach(lambda: count_steps(out) > 3)
+            line = [str(Path(sys.executable).parent / "ray"), "drain-node", "--address", nodes.address]
+            line += ["--node-id", nodes.list_all_nodes()[-1].node_id, "--reason-message", "test"]
+            line += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--deadline-remaining-seconds", "60"]
+            subprocess.run(line, capture_output=True, check=True)
+            run.reach(lambda: has_kept(out, 1))
+            run.end(signal.SIGTERM)
     finally:
-        cluster.shutdown()
-
-
-@pytest.mark.slow
-def test_a_notice_of_preemption_keeps_a_checkpoint(trained, out, nodes):
-    options = {"train.steps": "100000", "train.checkpoint_steps": "90000"}
-    with trained.start(out, f"cluster.address={nodes.address}", **options) as run:
-        run.reach(lambda: count_steps(out) > 3)
-        line = [str(Path(sys.executable).parent / "ray"), "drain-node", "--address", nodes.address]
-        line += ["--node-id", nodes.list_all_nodes()[-1].node_id, "--reason", "DRAIN_NODE_REASON_PREEMPTION"]
-        line += ["--reason-message", "test", "--deadline-remaining-seconds", "60"]
-        done = subprocess.run(line, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        noticed = count_steps(out)
-        run.reach(lambda: has_kept(out, 1))
-        report("notice of preemption", f"about step {noticed}", report_steps(out))
-        run.end(signal.SIGTERM)
+        nodes.shutdown()
