@@ -1,15 +1,15 @@
 """Layouts of data sets that are learned one after another: their rows, as tasks of a json file, refusals."""
 
 import json
+import re
 from collections import Counter
 
 import pytest
 
 from raycomp.continual.layouts import NUM_CANDIDATES, OF_FILES, OF_FOLDERS, Row, offer_answers
-from raycomp.continual.streams.samples import find_samples, make_split, name_primitives, number_kinds
 from raycomp.data.files import Folder
 from raycomp.evaluation.choices import Picture
-from tests.continual.streams import invent_texts, open_stream, refuse_parser, see, task
+from tests.continual.streams import open_stream, task
 
 
 def read(layout, folder, content, half="train"):
@@ -23,10 +23,6 @@ def make_files(folder, *names):
         (folder / name).write_bytes(b"x")
 
 
-def thing(*words):
-    return {**dict(zip(("size", "color", "material", "shape"), words, strict=True)), "3d_coords": [0, 0, 0]}
-
-
 def vaw(image, name, *attributes):
     box = [1.5, 2, 3, 4.0]
     return {"image_id": image, "object_name": name, "instance_bbox": box, "positive_attributes": attributes}
@@ -36,13 +32,16 @@ PAIRS = [[f"{i // 3}.jpg", {"POS": [f"a {i} b", "other"], "NEG": [f"a {i} c"]}] 
 
 
 def test_scenes_and_attributes_are_listed_and_what_belongs_together_is_kept(tmp_path):
-    cube, ball = thing("large", "red", "metal", "cube"), thing("small", "blue", "rubber", "sphere")
+    words = ("size", "color", "material", "shape")
+    cube, ball = (
+        dict(zip(words, some, strict=True), pixel_coords=[0, 0, 0])
+        for some in (("large", "red", "metal", "cube"), ("small", "blue", "rubber", "sphere"))
+    )
     scene = {"image_filename": "0.png", "split": "valA", "objects": [cube, ball, cube]}
     caption = "a large red metal cube, a small blue rubber sphere, a large red metal cube"
     primitives = ("large red metal cube", "small blue rubber sphere")
-    assert read("clevr", tmp_path, {"info": {}, "scenes": [scene]}) == [
-        Row("valA/0.png", caption, primitives)
-    ]
+    rows = read("clevr", tmp_path, {"info": {}, "scenes": [scene]})
+    assert rows == [Row("valA/0.png", caption, primitives)]
     rows = read("vaw", tmp_path, [vaw("7", "car", "parked", "red", "parked"), vaw(8, "apple")])
     assert rows[0] == Row("7.jpg", "a parked, red car", ("parked", "red", "car"), (1, 2, 3, 4))
     assert rows[1][1:3] == ("an apple", ("apple",))
@@ -53,15 +52,8 @@ def test_mit_states_tests_the_pairs_that_are_not_learned(tmp_path):
     split.mkdir()
     (split / "train_pairs.txt").write_text("old cat\nsliced apple\n")
     (split / "test_pairs.txt").write_text("sliced apple\nold apple\n")
-    names = (
-        "old cat/1.jpg",
-        "sliced_apple/2.jpg",
-        "old apple/3.JPG",
-        "old apple/.x",
-        "adj apple/4.jpg",
-        "b.jpg",
-    )
-    make_files(tmp_path / "images", *names)
+    names = "old cat/1.jpg", "sliced_apple/2.jpg", "old apple/3.JPG", "old apple/.x", "adj apple/4.jpg"
+    make_files(tmp_path / "images", *names, "b.jpg")
 
     def read_folder(folder=tmp_path, half="train"):
         return list(OF_FOLDERS["mit_states"](Folder(str(folder)), "", half))
@@ -70,16 +62,16 @@ def test_mit_states_tests_the_pairs_that_are_not_learned(tmp_path):
         Row("images/old cat/1.jpg", "an old cat", ("old", "cat")),
         Row("images/sliced_apple/2.jpg", "a sliced apple", ("sliced", "apple")),
     ]
-    assert read_folder(half="test") == [Row("images/old apple/3.JPG", "an old apple", ("old", "apple"))]
     stream = open_stream(tmp_path, task(train=str(tmp_path), test=str(tmp_path), layout="mit_states"))
-    assert [len(half.samples) for half in stream.halves] == [2, 1]
-    for text, said in ((b"old cat\nold\n", "must hold ADJECTIVE NOUN in each"), (b"\xff", "is not UTF-8")):
+    assert [[one.caption for one in half.samples] for half in stream.halves][1] == ["an old apple"]
+    for text, said in (
+        (b"old cat\nold\n", "train_pairs.txt: must hold ADJECTIVE NOUN in each"),
+        (b"\xff", "train_pairs.txt: is not UTF-8"),
+        (b"new car\n", "has no images/ADJECTIVE NOUN/* of the train pairs"),
+    ):
         (split / "train_pairs.txt").write_bytes(text)
-        with pytest.raises(ValueError, match=f"train_pairs.txt: {said}"):
+        with pytest.raises(ValueError, match=re.escape(said)):
             read_folder()
-    (split / "train_pairs.txt").write_text("new car\n")
-    with pytest.raises(ValueError, match=r"has no images/ADJECTIVE NOUN/\* of the train pairs"):
-        read_folder()
     with pytest.raises(ValueError, match=r"has no file compositional-split-natural/train_pairs.txt"):
         read_folder(tmp_path / "images")
 
@@ -92,14 +84,6 @@ def test_construct_vl_gives_every_image_to_one_half(tmp_path):
     one = halves["test"][0]
     assert one.candidates == (one.caption, one.caption[:-1] + "c") and one.kind == "it"
     assert sorted(images["train"]) != [f"{i}.jpg" for i in range(80)], "drawn, not the first ones"
-
-
-def test_real_files_are_tasks_of_construct_vl(shared):
-    folder = Folder(str(shared / "data/benchmarks/vl_checklist"))
-    name = next(name for name in folder.find_names() if name.endswith("material.json"))
-    train, test = (list(OF_FILES["construct_vl"](folder, name, half)) for half in ("train", "test"))
-    assert 0.77 < len(train) / 2470 < 0.83 and 0.07 < len(test) / 2470 < 0.13
-    assert not {row.image for row in train} & {row.image for row in test}
 
 
 def test_questions_are_offered_the_commonest_answers_of_their_kind(tmp_path):
@@ -122,36 +106,21 @@ def test_questions_are_offered_the_commonest_answers_of_their_kind(tmp_path):
 
 
 WRONG_FILES = [
-    ("clevr", {"scene": []}, r"it.json: has no field 'scenes'"),
     ("clevr", {"scenes": [{"image_filename": "a", "split": "b", "objects": [{}]}]}, r"scene 0: has no field"),
-    (
-        "vaw",
-        [{**vaw(1, "car"), "instance_bbox": [1, 2]}],
-        r"row 0: instance_bbox=\[1, 2\]: must be left, top",
-    ),
-    (
-        "vaw",
-        [{**vaw(1, "car"), "positive_attributes": "red"}],
-        r"positive_attributes='red': must be a list of",
-    ),
-    ("vaw", [{"image_id": 1, "object_name": "car"}], r"row 0: has no field 'positive_attributes'"),
+    ("vaw", [{**vaw(1, "car"), "instance_bbox": [1, 2]}], r"row 0: instance_bbox=\[1, 2\]: must be left"),
+    ("vaw", [{**vaw(1, "car"), "positive_attributes": "red"}], r"positive_attributes='red': must be a list"),
     ("construct_vl", [["a.jpg"]], r"row 0: must be \[image, \{POS, NEG\}\]"),
-    ("construct_vl", [["a.jpg", {"POS": ["a"]}]], r"row 0: has no field 'NEG'"),
-    ("clove", [{"question": "q", "answer": 3, "image_id": 1}], r"row 0: answer=3: must be a str"),
     ("vqacl", [{"sent": "q", "img_id": "1", "label": {"a": "b"}}], r"row 0: label=.*each with a number"),
 ]
 WRONG_TASKS = [
     ({"layout": "vaw", "template": "{}"}, r"tasks\[0\]: template: unknown for layout=vaw"),
     ({"layout": "vaw", "columns": {}}, r"tasks\[0\]: columns: unknown for layout=vaw"),
     ({"layout": "vaw", "part": "3/2"}, r"train='.*a.json': part='3/2': must be I/N with I from 1 to N"),
-    ({"layout": "vaw", "part": "x"}, r"part='x': must be I/N"),
     ({"layout": "clove", "part": "1/2"}, r"part='1/2': only layouts that name their primitives"),
     ({"layout": "vaw", "part": "2/9999"}, r"has no train row in part=2/9999"),
-    ({"layout": "vaw", "images": "gone"}, r"gone: is not a folder; it should hold the images"),
     ({"layout": "mit_states"}, r"a.json': is not a folder"),
     ({"layout": "classes"}, r"must be a folder with a folder of images for every class"),
     ({"layout": "classes", "template": "a photo"}, r"template='a photo': must have {} once"),
-    ({"layout": "clevr", "train": "gone.json"}, r"has no file gone.json"),
 ]
 
 
@@ -172,38 +141,20 @@ def test_folders_of_classes_are_a_gallery_of_their_names(tmp_path):
     names = ("african_elephant/1.jpg", "african_elephant/2.jpg", "cat/3.png", "empty/x.txt")
     make_files(tmp_path, *(f"{half}/{name}" for half in ("train", "test") for name in names))
     stream = open_stream(tmp_path, task(layout="classes", template="this is {}"))
-    named = name_primitives(
-        [find_samples(half, see(stream)) for half in stream.halves], "gold", refuse_parser
-    )
-    split = make_split(named[1], invent_texts(named), number_kinds(named))
-    assert split.texts == ("this is african elephant", "this is cat") and split.own_N.tolist() == [0, 0, 1]
-    assert split.primitives == (("african elephant",), ("cat",)) and split.candidate_NK is None
+    elephant, cat = ("this is african elephant", ("african elephant",)), ("this is cat", ("cat",))
+    for half in stream.halves:
+        assert [one[1:3] for one in half.samples] == [elephant, elephant, cat]
 
 
 def test_parts_of_a_data_set_share_no_thing_and_leave_none_out(tmp_path):
     things = [f"thing{i}" for i in range(20)]
-    for half, number in (("train", 0), ("test", 100)):
-        rows = [vaw(number + i, thing, "red") for i, thing in enumerate(things)]
-        (tmp_path / f"{half}.json").write_text(json.dumps(rows))
-        make_files(tmp_path / "vg" / "VG_100K", *(f"{number + i}.jpg" for i in range(20)))
-    (tmp_path / "vg" / "VG_100K" / "105.jpg").unlink()
-    own = task(train="train.json", test="test.json", layout="vaw", images="vg")
+    (tmp_path / "it.json").write_text(json.dumps([vaw(i, thing, "red") for i, thing in enumerate(things)]))
+    make_files(tmp_path / "vg" / "VG_100K", *(f"{i}.jpg" for i in range(20) if i != 5))
+    own = task(train="it.json", test="it.json", layout="vaw", images="vg")
     stream = open_stream(tmp_path, *({**own, "name": f"{i}", "part": f"{i}/3"} for i in (1, 2, 3)))
     parts = [[{one.primitives[-1] for one in half.samples} for half in part.halves] for part in stream.tasks]
     assert all(train == test for train, test in parts), "what is asked for is what was learned"
     assert sorted(thing for train, _ in parts for thing in train) == sorted(things)
-    samples = [sample for one in stream.tasks for sample in one.test.samples]
-    files = {sample.primitives[-1]: sample.picture for sample in samples}
+    files = {one.primitives[-1]: one.picture for part in stream.tasks for one in part.test.samples}
     assert files["thing5"] is None
-    assert files["thing0"] == Picture(str(tmp_path / "vg/VG_100K/100.jpg"), (1, 2, 3, 4))
-
-
-def test_a_negative_that_is_its_own_positive_is_counted(tmp_path):
-    texts = [("red car", "red car" if i < 50 else "blue car") for i in range(100)]
-    rows = [[f"{i}.jpg", {"POS": [right], "NEG": [wrong]}] for i, (right, wrong) in enumerate(texts)]
-    (tmp_path / "color.json").write_text(json.dumps(rows))
-    make_files(tmp_path, *(f"{i}.jpg" for i in range(100)))
-    stream = open_stream(tmp_path, task(train="color.json", test="color.json", layout="construct_vl"))
-    samples = [find_samples(half, see(stream)) for half in stream.halves]
-    same = [sample.candidates[0] == sample.candidates[1] for sample in samples[0].samples]
-    assert [status == "bad_field" for status in samples[0].status_N] == same and 30 < sum(same) < 50
+    assert files["thing0"] == Picture(str(tmp_path / "vg/VG_100K/0.jpg"), (1, 2, 3, 4))

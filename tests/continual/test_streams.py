@@ -3,7 +3,6 @@
 import io
 import json
 import shutil
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raycomp.config import ModelConfig, TooMuchBadData, UserError
+from raycomp.config import ModelConfig, UserError
 from raycomp.continual.config import ContinualConfig
-from raycomp.continual.data import Split, Stream, Task, join_splits
+from raycomp.continual.data import Split, join_splits
 from raycomp.continual.embed import MadeVariant
 from raycomp.continual.method import find_maker, find_variant
 from raycomp.continual.streams import samples as own
@@ -35,12 +34,12 @@ from raycomp.continual.streams.samples import (
     name_primitives,
     number_kinds,
 )
-from raycomp.continual.streams.sources import Source, StreamSample
+from raycomp.continual.streams.sources import StreamSample
 from raycomp.continual.streams.sources import read_stream as open_json
 from raycomp.core.selection import KEY
 from raycomp.data.files import Folder
 from raycomp.data.samples import write_tar
-from raycomp.evaluation.choices import Picture, Texts
+from raycomp.evaluation.choices import Texts
 from raycomp.models.architecture import describe_scorer, load_tokens
 from raycomp.models.images import prepare_image
 from raycomp.models.parser import load_parser
@@ -50,7 +49,6 @@ from tests.continual.streams import (
     invent_texts,
     make_stream,
     open_stream,
-    refuse_parser,
     see,
     task,
     write_half,
@@ -79,55 +77,36 @@ def test_paths_of_a_json_file_start_at_its_folder(tmp_path, monkeypatch):
         write_half(tmp_path / "in" / name, [("x", "a dog")])
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    for root in ("in", str(tmp_path / "in")):
-        open_stream(tmp_path, task("one", f"{root}/a/*.tar", f"x={root}/a/0.tar::y={root}/b/0.tar"))
-        stream = open_json("../mine.json")
-        assert stream.name == "mine" and [one.name for one in stream.tasks] == ["one"]
-        assert [shard.name for shard in stream.shards] == ["0.tar", "x=0.tar", "y=0.tar"]
+    open_stream(tmp_path, task("one", "in/a/*.tar", f"x=in/a/0.tar::y={tmp_path}/in/b/0.tar"))
+    stream = open_json("../mine.json")
+    assert stream.name == "mine" and [one.name for one in stream.tasks] == ["one"]
+    assert [shard.name for shard in stream.shards] == ["0.tar", "x=0.tar", "y=0.tar"]
 
 
 TASKS = r"tasks\[0\]: "
 WRONG: list[tuple[Any, str]] = [
-    ("{", r"cannot be read as JSON: Expecting property name"),
     ("[" * 100_000, r"cannot be read as JSON"),
-    ('{"tasks": [{"name": "a", "name": "b"}]}', r"cannot be read as JSON: 'name' occurs twice in one object"),
     ("[]", r"must be a JSON object, is a list"),
     ("{}", r"tasks is empty; list at least one"),
-    ('{"task": []}', r"field='task': must be one of tasks, zero_shot; the closest is tasks"),
-    ('{"tasks": 3}', r"tasks=3: must be a list that is not empty"),
-    ('{"tasks": ["a"]}', TASKS + r"must be a JSON object, is a str"),
     (task(""), TASKS + r"name='': must be a str that is not empty"),
-    ({"name": "a", "train": "train"}, TASKS + r"has no field 'test'"),
-    (
-        task(tset="x"),
-        TASKS + r"field='tset': must be one of name, train, test, columns, layout.*closest is test",
-    ),
+    (task(tset="x"), TASKS + r"field='tset': must be one of name, train.*closest is test"),
     (task(layout="pair"), TASKS + r"layout='pair': must be one of pairs.*; the closest is pairs"),
     (task(images="x"), TASKS + r"images: unknown for layout=pairs"),
-    (task(columns={"captoin": "x"}), TASKS + r"columns: field='captoin': must be one of .*caption"),
     (task(columns={"caption": 3}), TASKS + r"columns: caption=3: must be a str"),
     (task(test="gone"), TASKS + r"test='.*gone': no such file or folder"),
-    (task(train="empty"), TASKS + r"train=.*names no file that ends in one of .tar, .parquet"),
+    (json.dumps({"tasks": [task(), task()]}), "two tasks have the name 'a'"),
 ]
 
 
 def test_what_is_wrong_with_a_json_file_is_reported_in_a_line(tmp_path):
     for name in ("train", "test"):
         write_half(tmp_path / name, [("x", "a dog")])
-    (tmp_path / "empty").mkdir()
-    same, known = {"name": "a", "test": "test"}, {"tasks": [task()], "zero_shot": [task("b")]}
-    more = [
-        (json.dumps({"tasks": [task()], "zero_shot": [same]}), "two tasks have the name 'a'"),
-        (json.dumps(known), r"zero_shot\[0\]: field='train': must be one of name, test, "),
-    ]
-    for content, message in (*WRONG, *more):
+    for content, message in WRONG:
         text = content if isinstance(content, str) else json.dumps({"tasks": [content]})
         (tmp_path / "mine.json").write_text(text)
         with pytest.raises(ValueError, match=message) as caught:
             open_json(str(tmp_path / "mine.json"))
         assert "\n" not in str(caught.value) and str(caught.value).startswith("stream="), message
-    with pytest.raises(ValueError, match=r"stream='.*gone.json': cannot be read"):
-        open_json(str(tmp_path / "gone.json"))
 
 
 def test_every_row_of_a_shard_is_a_sample_with_a_status(tmp_path):
@@ -165,19 +144,8 @@ def test_every_row_of_a_shard_is_a_sample_with_a_status(tmp_path):
     assert (split.image_ND == some.image_ND[[0, 8, 9]]).all()
     (parsed,) = name_primitives(found[:1], "parsed", load)
     assert [one.primitives for one in parsed.good] == [("dog",), ("fox",), ("dog",)]
-    for counts, most, error, said in (
-        (
-            Counter(some.status_N),
-            0.59,
-            TooMuchBadData,
-            r"60.0% of 10 samples cannot be used \(3 bad_field, 1 em",
-        ),
-        ({"ok": 1, "contaminated": 7, "no_image": 2}, 0.1, TooMuchBadData, r"20\.0% of 10 samples"),
-        ({"contaminated": 7, "no_image": 2}, 1.0, UserError, r"none of 9 .*\(2 no_image, 7 contaminated\)"),
-    ):
-        with pytest.raises(error, match=said):
-            check_bad_rows("it", counts, most, "samples")
-    check_bad_rows("it", Counter(some.status_N), 0.6, "samples")
+    with pytest.raises(UserError, match=r"none of 9 .*\(2 no_image, 7 contaminated\)"):
+        check_bad_rows("it", {"contaminated": 7, "no_image": 2}, 1.0, "samples")
     check_bad_rows("it", {"ok": 1, "contaminated": 99}, 0.0, "samples")
 
 
@@ -191,27 +159,18 @@ def test_a_text_without_an_embedding_is_reported_and_a_picture_without_one_is_a_
     assert some.status_N == ("ok", "bad_embedding", "ok")
     texts = Texts({"a cat": 0, "a dog": 1}, np.zeros((2, DIM), np.float32))
     check_texts(texts, ModelConfig(weights="x.pt"))
-    with pytest.raises(
-        UserError, match=r"^model\.weights='x\.pt': gives .* \(1 of 2 texts, the first 'a dog'\)"
-    ):
+    with pytest.raises(UserError, match=r"^model\.weights='x\.pt': gives .* \(1 of 2 texts, the first 'a"):
         check_texts(replace(texts, bad=frozenset({"a dog"})), ModelConfig(weights="x.pt"))
-    gone = Source("it", samples=(StreamSample(None, "a dog"), StreamSample(Picture("/gone"), "a cat")))
-    pictures = see(type("Stream", (), {"pictures": gone.pictures, "shards": []}))
-    assert find_samples(gone, pictures).status_N == ("no_image", "no_image")
 
 
 def test_texts_of_a_half_are_listed_once_and_shared_primitives_are_reported():
-    many = tuple(f"thing {i}" for i in range(1000))
-    some = (
-        StreamSample(None, "all", many),
-        StreamSample(None, "one", ("thing 7",)),
-        StreamSample(None, "all", many),
-    )
-    split = split_of(arrange(*some))
-    assert split.own_N.tolist() == [0, 1, 0] and list(map(len, split.primitives)) == [1000, 1]
+    rows = (("all", ("a", "b")), ("one", ("c",)), ("all", ("a", "b")))
+    some = arrange(*(StreamSample(None, text, primitives) for text, primitives in rows))
+    split = split_of(some)
+    assert split.own_N.tolist() == [0, 1, 0] and split.primitives == (("a", "b"), ("c",))
     assert own.warn_texts(split, "it") == []
     empty = StreamSamples("it", (), (), np.zeros((0, DIM), np.float32), np.zeros(0, KEY))
-    split = make_split(empty, invent_texts([arrange(*some)]), {})
+    split = make_split(empty, invent_texts([some]), {})
     assert len(split) == 0 and split.texts == () and split.text_TD.shape == split.image_ND.shape == (0, DIM)
     twice = [StreamSample(None, f"{i}", ("a", "b")[:: 1 - 2 * (i % 2)]) for i in range(3)]
     assert own.warn_texts(split_of(arrange(*twice, StreamSample(None, "d", ("a",)))), "it") == [
@@ -260,30 +219,21 @@ def warn(found: FoundStream) -> list[str]:
 
 
 def test_images_that_halves_share_are_reported_and_cannot_all_be_dropped(tmp_path):
-    for name, num in (("a", 8), ("b", 8), ("c", 6), ("d", 5)):
+    for name, num in (("a", 8), ("b", 8), ("c", 6)):
         write_half(tmp_path / name, draw_pairs(name, num))
     (line,) = warn(find(tmp_path, task("x", "a", "a"), task("y", "b", "c")))
     tail = "8 of 8 test images are among the training images of x (100.0 %); overlap=drop leaves them out"
     assert line == f"mine, x: {tail}"
-    with pytest.raises(
-        UserError, match=r"overlap=drop: mine, x: 8 of 8 .* which empties the test set; name other"
-    ):
+    with pytest.raises(UserError, match=r"overlap=drop: mine, x: 8 of 8 .* which empties the test set"):
         find(tmp_path, task("x", "a", "a"), task("y", "b", "c"), overlap="drop")
-    never = [{"name": "never", "test": "a"}]
-    assert warn(find(tmp_path, task("x", "a", "c"), task("y", "b", "d"), zero_shot=never)) == [
-        f"mine, never: {tail}"
-    ]
-    (line, *_) = warn(find(tmp_path, task("y", "a", "b"), task("x", "b", "c")))
-    assert line == f"mine, y: {tail}"
     alone = [(f"other {i}", f"A dog a {i}.", DOG) for i in range(6)]
     write_half(tmp_path / "texts", [*alone, ("new", "a dog of its own", DOG)])
     (leak,) = find(tmp_path, task("x", "a", "texts"), overlap="drop").leaks
     assert leak.shared == (7, 0, 7, 6) and warn_leak(leak, "warn") == [], "a text alone leaks nothing"
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
-def test_what_is_dropped_is_what_a_slow_loop_finds_and_is_no_bad_data(tmp_path, seed):
-    rng, halves = np.random.default_rng(seed), {}
+def test_what_is_dropped_is_what_a_slow_loop_finds_and_is_no_bad_data(tmp_path):
+    rng, halves = np.random.default_rng(0), {}
     for name in "abcdef":
         images = [f"image {rng.integers(30)}" for _ in range(12)] + [f"only in {name}"]
         halves[name] = [(image, f"a dog {rng.integers(9)}", DOG) for image in images]
@@ -299,28 +249,20 @@ def test_what_is_dropped_is_what_a_slow_loop_finds_and_is_no_bad_data(tmp_path, 
 
 
 def test_what_was_found_stands_next_to_the_arrays_which_stay_as_they_are(tmp_path):
-    both = draw_pairs("b")
+    both, written = draw_pairs("b"), {}
     for name, some in (("a", draw_pairs("a")), ("b", both), ("c", [*both[:2], *draw_pairs("a", 3)])):
         write_half(tmp_path / name, some)
-    written = {}
-    for overlap, end in (
-        ("warn", "overlap=drop leaves them out"),
-        ("drop", "they are left out (overlap=drop)"),
-    ):
+    for overlap, kept in (("warn", {"ok": 5}), ("drop", {"contaminated": 3, "ok": 2})):
         found = find(tmp_path, task("x", "a", "b"), task("y", "a", "c"), overlap=overlap)
         facts = write(found, tmp_path / overlap, overlap)
         assert [one["images"] for one in facts["overlap"]] == [0, 3]
         assert facts["overlap"][1]["train"] == "the training images of x (3), y (3)"
-        common = {"task": "y", "before": ["x"]}
-        assert facts["repeats"] == [
-            {**common, "half": "train", "num_samples": 8, "samples": 8},
-            {**common, "half": "test", "num_samples": 5, "samples": 2},
+        repeats = [(one["half"], one["num_samples"], one["samples"]) for one in facts["repeats"]]
+        assert repeats == [("train", 8, 8), ("test", 5, 2)]
+        assert facts["warnings"][1:3] == [
+            "mine, y: 8 of 8 train samples are train samples of x, too (100.0 %)",
+            "mine, y: 2 of 5 test samples are test samples of x, too (40.0 %)",
         ]
-        (leak, train, test) = facts["warnings"][:3]
-        assert leak.endswith(end)
-        assert train == "mine, y: 8 of 8 train samples are train samples of x, too (100.0 %)"
-        assert test == "mine, y: 2 of 5 test samples are test samples of x, too (40.0 %)"
-        kept = {"ok": 5} if overlap == "warn" else {"contaminated": 3, "ok": 2}
         assert facts["samples"]["mine, y, test"] == kept
         names = [name for name in Folder(str(tmp_path / overlap)).list_names() if "tasks-1-test" not in name]
         written[overlap] = {name: (tmp_path / overlap / name).read_bytes() for name in names}
@@ -328,29 +270,18 @@ def test_what_was_found_stands_next_to_the_arrays_which_stay_as_they_are(tmp_pat
 
 
 def test_a_test_with_one_text_is_reported_and_a_stream_with_one_is_refused(tmp_path):
-    halves = {
-        "a": draw_pairs("a"),
-        "b": draw_pairs("b"),
-        "same": [(f"s {i}", "a dog", DOG) for i in range(4)],
-    }
-    for name, some in {**halves, "one": [("one", "another dog", DOG)]}.items():
+    same, asked = [(f"s {i}", "a dog", DOG) for i in range(4)], {**DOG, "candidates": ["a dog", "a cat"]}
+    halves = {"a": draw_pairs("a"), "b": draw_pairs("b"), "same": same, "asked": [("q", "a dog", asked)]}
+    for name, some in halves.items():
         write_half(tmp_path / name, some)
-    tasks = [task("first", "a", "same"), task("second", "a", "one"), task("third", "a", "b")]
-    warnings = write(find(tmp_path, *tasks), tmp_path / "out")["warnings"]
-    assert [line for line in warnings if "has one text" in line] == [
-        f"mine, {name}, test: has one text, {text!r}, so every method is right in 100 % of this test's own "
+    warnings = write(find(tmp_path, task("first", "a", "same"), task("second", "a", "b")), tmp_path / "out")
+    assert [line for line in warnings["warnings"] if "has one text" in line] == [
+        "mine, first, test: has one text, 'a dog', so every method is right in 100 % of this test's own "
         "gallery; add samples with other texts"
-        for name, text in (("first", "a dog"), ("second", "another dog"))
     ]
-    find(tmp_path, *tasks[:2])  # two texts are candidates of each other
-    with pytest.raises(UserError, match="all tests together have one text, 'a dog', so every"):
-        find(tmp_path, task("first", "a", "same"), task("second", "b", "same"))
-    asked = {**DOG, "candidates": ["a dog", "a cat"], "candidate_primitives": [["dog"], ["cat"]]}
-    write_half(tmp_path / "asked", [("q", "a dog", asked)])
-    with pytest.raises(
-        UserError, match="stream='mine': some samples have candidates; give candidates to all"
-    ):
-        find(tmp_path, task("first", "a", "asked"))
+    for test, said in (("same", "all tests together have one text, 'a dog'"), ("asked", "some samples have")):
+        with pytest.raises(UserError, match=said):
+            find(tmp_path, task("first", "a", "same"), task("second", "b", test))
 
 
 def test_different_primitives_of_one_text_are_reported(tmp_path):
@@ -367,7 +298,6 @@ def test_different_primitives_of_one_text_are_reported(tmp_path):
         "mine, first, test: names other primitives for 1 texts than earlier halves, such as 'a red ball' of "
         "mine, first, train; joined halves keep those of the earlier half",
     ]
-    assert not find(tmp_path, task("first"), primitives="parsed").conflicts
 
 
 def test_edits_of_test_rows_become_arrays_and_bad_ones_drop_the_row(tmp_path):
@@ -386,21 +316,16 @@ def test_edits_of_test_rows_become_arrays_and_bad_ones_drop_the_row(tmp_path):
 
 
 def test_a_stream_comes_back_as_it_was_written(tmp_path):
-    def list_splits(stream: Stream) -> list[Split]:
-        tasks: list[Task] = [*stream.tasks, *stream.zero_shot]
-        return [split for task in tasks for split in (task.train, task.test)]
-
     for questions in (False, True):
         stream, folder = make_stream(questions=questions), Folder(str(tmp_path / f"{questions}"))
         write_stream(stream, folder)
         again = read_stream(folder, with_pixels=True)
         assert (again.name, again.names) == (stream.name, stream.names)
         assert (again.name_VD == stream.name_VD).all()
-        for first, second in zip(list_splits(stream), list_splits(again), strict=True):
-            assert (first.texts, first.primitives) == (second.texts, second.primitives)
-            for name in ("image_ND", "own_N", "text_TD", "candidate_NK", "kind_N"):
-                both = getattr(first, name), getattr(second, name)
-                assert all(one is None for one in both) or (both[0] == both[1]).all(), name
+        both = ([half for task in (*one.tasks, *one.zero_shot) for half in (task.train, task.test)]
+                for one in (stream, again))  # fmt: skip
+        for first, second in zip(*both, strict=True):
+            np.testing.assert_equal(vars(first), vars(second))
 
 
 def draw_jpeg(seed: int) -> bytes:
@@ -410,51 +335,44 @@ def draw_jpeg(seed: int) -> bytes:
 
 
 def test_pixels_and_tokens_are_those_that_were_embedded_each_picture_once(tmp_path, tiny_scorer):
-    """A shard of 70 pictures, a bad one and a sample without caption among them, and ten files."""
-    images = [draw_jpeg(i) for i in range(70)]
-    fields = [{"primitives": [f"text {i // 2}"]} for i in range(70)]
+    """A shard of 70 pictures, one of them without a caption, and ten files with two captions each."""
+    images, files = [draw_jpeg(i) for i in range(70)], [draw_jpeg(1000 + i) for i in range(10)]
     rows = [(f"{i:02d}", {"jpg": data, "txt": f"text {i // 2}".encode()}) for i, data in enumerate(images)]
-    for (_, members), own_fields in zip(rows, fields, strict=True):
-        members["json"] = json.dumps(own_fields).encode()
     del rows[3][1]["txt"]
-    rows[5][1]["jpg"] = b"x"
     write_tar(str(tmp_path / "a.tar"), rows)
+    for i, data in enumerate(files):
+        (tmp_path / f"{i}.jpg").write_bytes(data)
     lines = [{"image": f"{i}.jpg", "captions": [f"text {i}", f"other {i}"]} for i in range(10)]
-    for i in range(10):
-        (tmp_path / f"{i}.jpg").write_bytes(draw_jpeg(1000 + i))
     (tmp_path / "files.json").write_text(json.dumps(lines))
     stream = open_stream(tmp_path, task(train="files.json", test="a.tar"))
-    pictures, uri = see(stream), str(tmp_path / "a.tar")
-    table = pictures.shards[uri]
-    statuses = ["corrupt_image" if i == 5 else one for i, one in enumerate(table["status"].to_pylist())]
-    pictures.shards[uri] = table.set_column(table.schema.get_field_index("status"), "status", [statuses])
-    files, shard = (find_samples(half, pictures) for half in stream.halves)
-    (shard,) = name_primitives([shard], "gold", refuse_parser)
+    found = [find_samples(half, see(stream)) for half in stream.halves]
     model = ModelConfig(tiny_scorer.model, tiny_scorer.weights)
     spec, folder = describe_scorer(model), tmp_path / "out"
-    pixels = load_pixels(shard, stream.halves[1], spec, 10**6, str(folder / "p.npy"))
-    split = replace(split_of(shard), pixels=pixels)
-    kept = [i for i in range(70) if i not in (3, 5)]
-    assert len(pixels) == len(split) == 68 and isinstance(pixels.files[0], np.memmap)
-    for row, (i, pixel_HWC) in enumerate(zip(kept, pixels[:], strict=True)):
-        assert (pixel_HWC == prepare_image(images[i], spec.image, 10**6)[0]).all()
-        assert split.texts[split.own_N[row]] == f"text {i // 2}"
-    twice = load_pixels(files, stream.halves[0], spec, 10**6, str(folder / "q.npy"))
-    expected = np.stack([prepare_image(draw_jpeg(1000 + i // 2), spec.image, 10**6)[0] for i in range(20)])
-    assert len(twice.files[0]) == 10 and (twice[:] == expected).all()
-    turned = np.array([19, 0, 3, 3])
-    assert (twice[turned] == expected[turned]).all()
-    row_N = np.zeros(20, np.int64)
-    other = Split(np.zeros((20, DIM)), row_N, ("text 0",), np.zeros((1, DIM)), (("a",),), pixels=twice)
-    joined = join_splits([split, other, split]).pixels
-    whole = np.concatenate([pixels[:], expected, pixels[:]])
-    rows_B = np.array([0, 70, 67, 88, 87])
-    assert len(joined) == 156 and (joined[rows_B] == whole[rows_B]).all()
+    twice, once = (
+        load_pixels(samples, half, spec, 10**6, str(folder / f"{i}.npy"))
+        for i, (samples, half) in enumerate(zip(found, stream.halves, strict=True))
+    )
+    kept = [images[i] for i in range(70) if i != 3]
+    shown = [
+        np.stack([prepare_image(data, spec.image, 10**6)[0] for data in some])
+        for some in ([files[i // 2] for i in range(20)], kept)
+    ]
+    assert (len(twice), len(once), len(twice.files[0])) == (20, 69, 10)
+    assert isinstance(once.files[0], np.memmap) and (once[:] == shown[1]).all()
+    assert (twice[:] == shown[0]).all() and (twice[np.array([19, 0, 3, 3])] == shown[0][[19, 0, 3, 3]]).all()
+    splits = [
+        Split(np.zeros((len(one), DIM)), np.zeros(len(one), int), ("it",), np.zeros((1, DIM)), (("a",),))
+        for one in (once, twice)
+    ]
+    first, second = (replace(one, pixels=p) for one, p in zip(splits, (once, twice), strict=True))
+    joined, whole = join_splits([first, second, first]).pixels, np.concatenate([shown[1], *shown])
+    rows_B = np.array([0, 71, 68, 89, 88])
+    assert len(joined) == 158 and (joined[rows_B] == whole[rows_B]).all()
     assert (joined[60:90] == whole[60:90]).all() and joined[:0].shape == (0, 32, 32, 3)
     (tmp_path / "7.jpg").unlink()
     with pytest.raises(UserError, match=r"tasks\[0\]: train=.*7.jpg has changed while it was in use"):
-        load_pixels(files, stream.halves[0], spec, 10**6, str(folder / "gone.npy"))
-    assert sorted(path.name for path in folder.iterdir()) == ["p.npy", "q.npy"]
+        load_pixels(found[0], stream.halves[0], spec, 10**6, str(folder / "gone.npy"))
+    assert sorted(path.name for path in folder.iterdir()) == ["0.npy", "1.npy"]
     texts = ["a small red star above a large blue fish", "a dog"]
     token_TL = make_tokens(texts, model)
     assert token_TL.dtype == np.int32 and (token_TL == load_tokens(model)(texts)).all()
@@ -500,7 +418,6 @@ def test_a_variant_is_made_in_an_empty_folder_and_found_where_it_is_moved(tmp_pa
     assert moved == (f"{root}/tasks.json", ModelConfig(weights="random:2"), f"{root}/../shared")
     assert (root / "tasks.json").read_text() == "2 7"
     assert [find_variant(f"{makers}:drawn", seed) for seed in range(5)] == [0, 1, 2, 0, 1]
-    assert find_variant("tasks.json", 4) == 0
     for name, said in (
         ("failing", r"stream=.*failing: ZeroDivisionError: .*makers.py, line 14"),
         ("other", r"stream=.*other: must return MadeStream, returned '"),
