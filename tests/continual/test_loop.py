@@ -19,7 +19,7 @@ from raycomp.continual.method import FULL, METHODS
 from raycomp.continual.methods.head import Frozen, HeadLearner
 from raycomp.continual.scoring import MERGED, TASK, TEXT, ZERO_SHOT, Result, measure
 from raycomp.data.files import Folder
-from tests.continual.streams import DIM, NAMES, make_split, make_stream, unit
+from tests.continual.streams import DIM, NAMES, make_split, make_stream
 
 SMALL = {"head.steps": 12, "head.batch_size": 8, "head.hidden": 4, "trust.first": 3, "checkpoint_steps": 5}
 HEADS = [name for name, method in METHODS.items() if method.learner == "head"]
@@ -120,17 +120,16 @@ def test_a_head_learns_what_a_task_turns_and_forgets_the_ones_before(tmp_path):
 def test_without_the_synthetic_positive_nothing_but_the_anchors_train(tmp_path):
     loop, table = run("no-synthetic", tmp_path / "a", **{"buffer.kind": "none", "trust.mode": "off"})
     new = make_loop("no-synthetic").learner.composer
-    for name, value in loop.learner.composer.state_dict().items():
-        assert torch.equal(value, new.state_dict()[name]), name
+    trained = loop.learner.composer.state_dict()
+    assert all(torch.equal(value, trained[name]) for name, value in new.state_dict().items())
     assert (read(loop, table).of_method("gradient_mean") == 0).all()
     anchored, _ = run("no-synthetic", tmp_path / "b", **{"buffer.reading": "anchored"})
     assert not torch.equal(theta(anchored), new.theta_DD)
 
 
-@pytest.mark.parametrize("dim", [512, pytest.param(768, marks=pytest.mark.slow)])
-def test_a_trained_head_is_orthogonal(dim, tmp_path):
+def test_a_trained_head_is_orthogonal(tmp_path):
     options = {"head.steps": 20, "head.learning_rate": 0.02, "head.hidden": 8}
-    loop, _ = run(FULL, tmp_path, make_stream(1, dim=dim), **options)
+    loop, _ = run(FULL, tmp_path, make_stream(1, dim=512), **options)
     assert theta(loop).abs().max() > 0.05
     assert loop.learner.read_out(loop.asked.split)["orthogonality_error"] <= 1e-6
 
@@ -147,20 +146,18 @@ def test_the_buffer_holds_so_many_of_each_task_and_no_more_than_there_are(tmp_pa
 
 def test_every_tenth_step_is_reported_in_whole_ones():
     """Adam divides a gradient's scale out again: its step is as long as without the trust region."""
-    for optimizer, apply, is_shorter in [
+    for optimizer, apply, is_shorter in (
         ("adamw", "update", True),
         ("adamw", "gradient", False),
         ("sgd", "update", True),
         ("sgd", "gradient", True),
-    ]:
+    ):
         options = {"trust.gamma": 0.05, "trust.apply": apply, "head.optimizer": optimizer}
-        loop, free = make_loop(FULL, **options), make_loop("no-trust", **options)
-        for one in (loop, free):
-            one.learner.start_task(0, one.trainings[0])
-        first, second = (loop.learner.step(step, np.arange(8)) for step in (0, 1))
+        learner = make_loop(FULL, **options).learner
+        learner.start_task(0, make_stream().tasks[0].train)
+        first, second = (learner.step(step, np.arange(8)) for step in (0, 1))
         assert 0 < first["alpha"] < 0.9 and "realised" not in second
         assert first["realised"] == pytest.approx(first["alpha"] if is_shorter else 1, rel=1e-3)
-        assert "realised" not in free.learner.step(0, np.arange(8))
 
 
 def test_the_trust_region_shortens_steps_above_the_quantile_and_is_inert_where_it_never_binds(
@@ -175,20 +172,6 @@ def test_the_trust_region_shortens_steps_above_the_quantile_and_is_inert_where_i
     plain = [row for row in fixed.to_pylist() if not row["figure"].startswith("realised")]
     assert [str(row) for row in plain] == show(without), "a fixed alpha of one is no trust region"
     assert [row["value"] for row in fixed.to_pylist() if row["figure"] == "realised_mean"] == [1.0] * 3
-
-
-def test_a_constant_scale_of_the_gradient_is_inert_under_adam(tmp_path):
-    """Half of every gradient: Adam goes as far, but for its epsilon; SGD goes half as far."""
-    found = {}
-    for optimizer in ("adamw", "sgd"):
-        for method, own in ((FULL, {"trust.mode": "fixed", "trust.alpha": 0.5}), ("no-trust", {})):
-            folder = tmp_path / optimizer / method
-            loop, table = run(method, folder, **{"head.optimizer": optimizer}, **own)
-            found[optimizer, method] = theta(loop), figures(table)
-    (clipped, said), (plain, expected) = found["adamw", FULL], found["adamw", "no-trust"]
-    torch.testing.assert_close(clipped, plain, rtol=1e-2, atol=2e-5)
-    assert plain.abs().max() > 2e-3 and said == expected
-    assert 0.45 < float(found["sgd", FULL][0].norm() / found["sgd", "no-trust"][0].norm()) < 0.55
 
 
 def test_sigma_by_power_steps_is_the_exact_one():
@@ -206,38 +189,32 @@ def test_sigma_by_power_steps_is_the_exact_one():
 
 def test_past_texts_act_only_where_a_composition_comes_back(tmp_path):
     """Of three tasks with names of their own replay-text is sequential, and a buffer none, bit for bit."""
-    rng, stream, tasks = np.random.default_rng(5), make_stream(), []
-    name_VD = unit(rng.standard_normal((len(NAMES), DIM)))
-    embedded = dict(zip(NAMES, name_VD, strict=True))
+    stream = make_stream()
+    embedded, tasks = dict(zip(NAMES, stream.name_VD, strict=True)), []
     for number, task in enumerate(stream.tasks):
         own = NAMES[4 * number : 4 * number + 4]
         sets = [own[:2], own[1:3], own[2:], own[:3], own[1:], own[::3], own, own[::2]]
-        turn_DD = np.linalg.qr(np.eye(DIM) + 0.3 * rng.standard_normal((DIM, DIM)))[0]
-        splits = [make_split(sets, embedded, turn_DD, 10 * number + half) for half in (0, 1)]
+        splits = [make_split(sets, embedded, np.eye(DIM), 10 * number + half) for half in (0, 1)]
         tasks.append(replace(task, train=splits[0], test=splits[1]))
-    apart = replace(stream, tasks=tuple(tasks), zero_shot=(), name_VD=name_VD)
+    apart = replace(stream, tasks=tuple(tasks), zero_shot=())
     for method, other in (("replay-text", "sequential"), (FULL, "no-buffer")):
         one, two = (run(name, tmp_path / name, apart)[1] for name in (method, other))
         assert figures(one) == figures(two), method
-    again = replace(stream.tasks[1], train=replace(stream.tasks[0].train))
+    again = replace(stream.tasks[1], train=stream.tasks[0].train)
     repeated = replace(stream, tasks=(stream.tasks[0], again, *stream.tasks[2:]))
     options = {"order": "given", "head.learning_rate": 0.01}
     thetas = [theta(run(name, tmp_path / f"again-{name}", repeated, **options)[0]) for name in HEADS[:2]]
     assert HEADS[:2] == ["sequential", "replay-text"] and not torch.equal(*thetas)
 
 
-def test_a_small_task_a_thousand_primitives_and_questions_are_learned(tmp_path):
-    stream, rng = make_stream(), np.random.default_rng(1)
-    first = make_split([NAMES[:1]], dict(zip(NAMES, stream.name_VD, strict=True)), np.eye(16), 3)
-    small = replace(stream, tasks=(replace(stream.tasks[0], train=first), *stream.tasks[1:]))
-    _, table = run(FULL, tmp_path / "small", small)
+def test_a_task_of_one_text_a_text_of_many_primitives_and_questions_are_learned(tmp_path):
+    stream = make_stream()
+    embedded = dict(zip(NAMES, stream.name_VD, strict=True))
+    first = replace(stream.tasks[0], train=make_split([NAMES[:1]], embedded, np.eye(DIM), 3))
+    _, table = run(FULL, tmp_path / "small", replace(stream, tasks=(first, *stream.tasks[1:])))
     assert np.isfinite([row["value"] for row in table.to_pylist() if row["figure"] == "loss_mean"]).all()
-    names = tuple(f"a{i} thing{i}" for i in range(1000))
-    embedded = dict(zip(names, rng.standard_normal((1000, 16)).astype(np.float32) / 4, strict=True))
-    split = make_split([names, names[:3], names[5:6]], embedded, np.eye(16), 0)
-    task = replace(stream.tasks[0], train=split, test=split)
-    name_VD = np.stack(list(embedded.values()))
-    wide = replace(stream, tasks=(task,), names=names, name_VD=name_VD, zero_shot=())
+    split = make_split([NAMES, NAMES[:3], NAMES[5:6]], embedded, np.eye(DIM), 0)
+    wide = replace(stream, tasks=(replace(first, train=split, test=split),), zero_shot=())
     assert measure(read(*run(FULL, tmp_path / "wide", wide)))["last"] == 100
     result = read(*run(FULL, tmp_path / "questions", make_stream(questions=True)))
     assert result.main == "fused answers" and 0 < measure(result)["last"] <= 100
@@ -253,20 +230,19 @@ def test_a_loss_that_is_not_finite_and_a_damaged_state_end_the_run_in_a_line(tmp
 
 def test_what_training_left_without_a_direction_is_not_judged():
     for method, said in (("no-trust", "head.learning_rate=0.001"), ("zscl", "tune.learning_rate=0.0001")):
-        for value in (0.0, np.nan):
-            loop, one_run = make_loop("no-trust"), StreamRun("world", method, 7)
-            loop.said_rate = TaskLoop(one_run, make_stream(), ContinualConfig(), Frozen()).said_rate
-            find_keys = loop.learner.find_keys
+        loop, one_run = make_loop("no-trust"), StreamRun("world", method, 7)
+        loop.said_rate = TaskLoop(one_run, make_stream(), ContinualConfig(), Frozen()).said_rate
+        find_keys = loop.learner.find_keys
 
-            def find_all_but_one(split: Split, find_keys=find_keys, value=value) -> Keys:
-                keys = find_keys(split)
-                keys.composed_ETD[0, 3] = value
-                return keys
+        def find_all_but_one(split: Split, find_keys: Callable = find_keys) -> Keys:
+            keys = find_keys(split)
+            keys.composed_ETD[0, 3] = 0
+            return keys
 
-            loop.learner.find_keys = find_all_but_one
-            line = rf"^{re.escape(said)}: gives embeddings .* \(1 of \d+ rows\); lower it$"
-            with pytest.raises(UserError, match=line):
-                loop.run(Folder("memory"))
+        loop.learner.find_keys = find_all_but_one
+        line = rf"^{re.escape(said)}: gives embeddings .* \(1 of \d+ rows\); lower it$"
+        with pytest.raises(UserError, match=line):
+            loop.run(Folder("memory"))
 
 
 def test_rows_are_drawn_once_in_each_pass_and_orders_by_the_seed():
@@ -274,14 +250,8 @@ def test_rows_are_drawn_once_in_each_pass_and_orders_by_the_seed():
     for turn in (drawn[:3], drawn[3:]):
         assert len(np.unique(np.concatenate(turn))) == 9
     assert (np.concatenate(drawn[:3]) != np.concatenate(drawn[3:])).any()
-    assert (draw_rows(10, 3, (1, 2), 4) == drawn[4]).all(), "whatever was drawn before"
     assert sorted(draw_rows(2, 5, (1, 2), 9)) == [0, 1]
     orders = {tuple(order_tasks(4, ContinualConfig(), seed)) for seed in range(20)}
     assert len(orders) > 5 and all(sorted(order) == [0, 1, 2, 3] for order in orders)
-    assert order_tasks(4, ContinualConfig(order="given"), 3) == [0, 1, 2, 3]
-
-
-def test_steps_are_summarised():
     found = summarise_steps([{"loss": float(i), "sigma": 1.0 + i % 3} for i in range(20)])
     assert (found["loss_mean"], found["loss_last"], found["sigma_max"]) == (9.5, 18.5, 3)
-    assert summarise_steps([]) == {}

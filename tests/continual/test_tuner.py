@@ -13,7 +13,6 @@ from torch import Tensor
 from raycomp.config import ModelConfig
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.loop import TUNERS
-from raycomp.continual.method import METHODS, TUNE
 from raycomp.continual.methods import published, tuner
 from tests.continual.tuning import STEPS, Few, learn, on_disk, same
 from tests.training.fitting import on_ranks
@@ -28,22 +27,22 @@ def few(tmp_path_factory):
 
 @pytest.mark.parametrize("name", ALL)
 def test_it_learns_and_leaves_the_model_given_as_it_was(few, name):
-    assert name in {method.learner for method in METHODS.values() if method.trains == TUNE}
-    before, frozen = few.clip.embed_pixels(few.tasks[0].pixels[:]), [few.frozen(0), few.frozen(1)]
+    task = few.tasks[1]
+    before, frozen = few.clip.embed_pixels(task.pixels[:]), [few.frozen(0), few.frozen(1)]
     learner, _ = few.start(name, stop=0, steps=20)
-    keys = learner.find_keys(few.tasks[1])
+    keys = learner.find_keys(task)
     assert same(keys, frozen[1]), "a task without a step changes nothing"
-    np.testing.assert_allclose(keys.image_ND, few.tasks[1].image_ND, atol=1e-6)
-    np.testing.assert_allclose(keys.text_TD, few.tasks[1].text_TD, atol=1e-6)
+    np.testing.assert_allclose(keys.image_ND, task.image_ND, atol=1e-6)
+    np.testing.assert_allclose(keys.text_TD, task.text_TD, atol=1e-6)
     learner.end()
     assert same(learner.find_keys(few.tasks[0]), frozen[0])
-    learner.start_task(1, few.tasks[1])
+    learner.start_task(1, task)
     reported = learn(learner, 1, stop=20)
     learner.end()
     assert reported[-1]["clip"] < reported[0]["clip"]
     assert reported[0]["loss"] == pytest.approx(sum(reported[0].values()) - reported[0]["loss"], rel=1e-5)
-    whole, task = learner.find_keys(few.tasks[1]), few.tasks[1]
-    assert not same(whole, frozen[1]) and few.clip.embed_pixels(few.tasks[0].pixels[:]).equal(before)
+    whole = learner.find_keys(task)
+    assert not same(whole, frozen[1]) and few.clip.embed_pixels(task.pixels[:]).equal(before)
     for found in (whole.image_ND, whole.text_TD):
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
     pixels = replace(task.pixels, file_N=task.pixels.file_N[3:5], row_N=task.pixels.row_N[3:5])
@@ -54,28 +53,28 @@ def test_it_learns_and_leaves_the_model_given_as_it_was(few, name):
 @pytest.mark.parametrize("name", ALL)
 def test_one_that_is_restored_continues_bit_for_bit(few, name):
     """Within the second task, and between the tasks, where the second may be open before the state comes."""
-    for stop in (0, 3, STEPS, "between", "open"):
+    for stop, is_open in ((0, False), (0, True), (3, True), (STEPS, True)):
         whole, again = few.through(name, 1), few.make(name)
-        if isinstance(stop, int):
+        if stop:
             whole.start_task(1, few.tasks[1])
             learn(whole, 1, stop=stop)
-        state = whole.state() if stop == 3 else on_disk(whole.state())
-        first = learn(whole, 1, stop) if stop == 3 else []  # the state is a copy, on which this does not act
-        if stop != "between":
+        state = on_disk(whole.state())
+        if is_open:
             again.start_task(1, few.tasks[1])
         again.restore(state)
-        if first:
-            assert learn(again, 1, stop) == first, stop
-        else:
-            assert same(again.find_keys(few.tasks[0]), whole.find_keys(few.tasks[0])), stop
-            if not isinstance(stop, int):
-                whole.start_task(1, few.tasks[1])
-            if stop == "between":
-                again.start_task(1, few.tasks[1])
-            start = stop if isinstance(stop, int) else 0
-            assert learn(again, 1, start) == learn(whole, 1, start), stop
+        assert same(again.find_keys(few.tasks[0]), whole.find_keys(few.tasks[0])), stop
+        for one, is_begun in ((whole, stop > 0), (again, is_open)):
+            if not is_begun:
+                one.start_task(1, few.tasks[1])
+        assert learn(again, 1, stop) == learn(whole, 1, stop), stop
         whole.end(), again.end()
         assert all(same(again.find_keys(task), whole.find_keys(task)) for task in few.tasks), stop
+    copied = learn(few.start(name, stop=0)[0], 0), few.start(name, stop=0)[0]
+    state = copied[1].state()  # a copy, on which steps do not act
+    learn(copied[1], 0)
+    again = few.start(name, stop=0)[0]
+    again.restore(state)
+    assert learn(again, 0) == copied[0]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -136,7 +135,7 @@ def list_tensors(value: Any, name: str = "") -> list[Tensor]:
         return [part for number, part in enumerate(parts) if number != 1]
     if isinstance(value, dict):
         return [one for name, entry in value.items() for one in list_tensors(entry, name)]
-    return [one for entry in value for one in list_tensors(entry)] if isinstance(value, list) else []
+    return [one for entry in value for one in list_tensors(entry)] if isinstance(value, list | tuple) else []
 
 
 @pytest.fixture(scope="module")
@@ -159,23 +158,21 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
             assert one == pytest.approx(other, abs=1e-5), name
 
 
-def resume(rank: int, num_ranks: int, folder: str) -> dict[str, Any]:
+def resume(rank: int, num_ranks: int, folder: str) -> dict[str, list[Any]]:
     """Return, for every method, what the last steps of a second task report and leave: whole, and resumed."""
     few, found = Few(Path(folder) / f"resumed-{num_ranks}-{rank}"), {}
     for name in ALL:
         whole, again = few.through(name, 1), few.make(name)
-        whole.start_task(1, few.tasks[1])
+        for learner in (whole, again):
+            learner.start_task(1, few.tasks[1])
         learn(whole, 1, stop=2)
-        state = on_disk(whole.state())
-        again.start_task(1, few.tasks[1])
-        again.restore(state)
-        both = []
+        again.restore(on_disk(whole.state()))
+        found[name] = []
         for learner in (whole, again):
             reported = learn(learner, 1, 2)
             learner.end()
-            seen = learner.find_keys(few.tasks[0]).image_ND.tolist()
-            both.append((reported, seen, learner.state()["learned"]))
-        found[name] = both
+            seen = torch.from_numpy(learner.find_keys(few.tasks[0]).image_ND)
+            found[name].append((reported, [seen, learner.state()["learned"]]))
     dist.barrier()
     return found
 
@@ -190,12 +187,11 @@ def test_ranks_have_the_weights_of_one_process_and_resume_bit_for_bit(alone, tmp
         for found, resumed in ranks:
             assert_same(found, alone)
             for name in ALL:
-                both = zip(list_tensors(found[name]), list_tensors(ranks[0][0][name]), strict=True)
-                assert all(torch.equal(one, other) for one, other in both), f"{name}: ranks differ"
-                whole, again = resumed[name]
-                assert whole[:2] == again[:2], name
-                both = zip(list_tensors(whole[2]), list_tensors(again[2]), strict=True)
-                assert all(torch.equal(one, other) for one, other in both), name
+                (reported, left), (again, left_again) = resumed[name]
+                assert reported == again, name
+                for one, other in ((found[name], ranks[0][0][name]), (left, left_again)):
+                    both = zip(list_tensors(one), list_tensors(other), strict=True)
+                    assert all(torch.equal(*pair) for pair in both), name
 
 
 def test_parts_have_the_weights_of_the_whole_batch(alone, tmp_path):
