@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from raycomp.continual.config import ContinualConfig
 from raycomp.core.losses import consolidate, distil, expert_momentum
 from raycomp.models.adapters import merge_adapters
 from raycomp.models.clip import load_start
@@ -115,8 +114,6 @@ def test_zscls_losses_are_those_of_the_first_model_and_of_the_start(few):
             for value in learner.model.parameters():
                 value -= 1e-6 * value.grad if value.grad is not None else 0
     assert all(kept[1][name] < kept[0][name] for name in ("images", "texts", "l2")), kept
-    with pytest.raises(AssertionError, match="zscl needs a reference"):
-        type(learner)(few.clip, few.spec, ContinualConfig(tune=learner.config), 0, None)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
@@ -165,9 +162,8 @@ def test_dikis_rows_take_the_prompts_of_the_densest_task(few):
             np.testing.assert_allclose(share_N, 1 / (1 + np.exp(1 - log_N / features.shape[1])), rtol=1e-5)
     task, frozen = few.tasks[0], few.frozen(0)
     far = replace(task, image_ND=-30 * task.image_ND, text_TD=-30 * task.text_TD)  # resembles no task
-    keys = learned.find_keys(far)
-    np.testing.assert_allclose(keys.image_ND, frozen.image_ND, atol=1e-3)
-    np.testing.assert_allclose(keys.text_TD, frozen.text_TD, atol=1e-3)
+    for found, plain in zip(learned.find_keys(far)[:2], frozen[:2], strict=True):
+        np.testing.assert_allclose(found, plain, atol=1e-3)
     seen = learned.find_keys(task)
     assert np.abs(seen.image_ND - frozen.image_ND).max() > 1e-2
     assert same(few.through("diki", 1).find_keys(task), seen), "a later task leaves it"
@@ -177,14 +173,14 @@ def test_diki_trains_the_prompts_of_its_task_alone(few):
     learner, old = few.through("diki", 1), few.clip.model.state_dict()
     for name, value in learner.model.state_dict().items():
         assert value.equal(old[name.replace(".attn.attention.", ".attn.")])
-    first = [{n: v.clone() for n, v in c.sets[0].state_dict().items()} for c in learner.choices.values()]
+    choices = learner.choices.values()
+    first = copy.deepcopy([choice.sets[0].state_dict() for choice in choices])
     learner.start_task(1, few.tasks[1])
     learn(learner, 1)
-    for choice, before in zip(learner.choices.values(), first, strict=True):
+    for choice, before in zip(choices, first, strict=True):
         assert all(value.equal(before[name]) for name, value in choice.sets[0].state_dict().items())
         assert choice.sets[1].value.detach().any()
-    rates = {group["lr"] for group in learner.trainer.optimizer.param_groups}
-    assert rates == {10 * learner.config.learning_rate}
+    assert {group["lr"] for group in learner.trainer.optimizer.param_groups} == {1e-2}
 
 
 def experts(learner) -> list[tuple[torch.Tensor, torch.Tensor]]:

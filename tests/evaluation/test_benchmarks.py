@@ -4,7 +4,6 @@ import json
 import math
 import re
 from collections import Counter
-from functools import cache
 
 import pytest
 
@@ -20,8 +19,7 @@ from raycomp.evaluation.benchmarks.choice import (
 )
 from raycomp.evaluation.benchmarks.published import NAMES, READERS, read_benchmark, shuffle
 from raycomp.language.lexicon import ADJECTIVE_TAGS, NOUN_TAGS, Token
-from raycomp.models.parser import load_parser
-from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
+from raycomp.words import ADD, ATTRIBUTE, OBJECT, REPLACE, SWAP
 
 CREPE = "add_att add_obj replace_att replace_obj replace_rel swap_att swap_obj".split()
 PIECES = (
@@ -156,12 +154,10 @@ def fail(name, folder, files):
 
 def test_what_is_missing_or_malformed_is_named_in_one_line(tmp_path):
     crepe = "add_att.json"
-    cut = json.dumps(GROUND)[:50]
-    nameless = {**GROUND, "collapsed_tag": "Verb"}
     short, other = HARD_FILES | {"swapped_data/vl_checklist_attributes.json": [HARD]}, dict(HARD_FILES)
     other["swapped_data/vl_checklist_attributes.json"] = [HARD, {**HARD, "false_caption": "c"}]
     twice = f'{{"7": {json.dumps(CREPE_ROW)}, "7": {json.dumps(CREPE_ROW)}}}'
-    bad_op = {**BIVLC, "type": "shuffle"}
+    bad_op, nameless = {**BIVLC, "type": "shuffle"}, {**GROUND, "collapsed_tag": "Verb"}
     for number, (name, files, said) in enumerate(
         [
             ("aro", {"x": ""}, "has neither visual_genome_relation.json nor visual_genome_attribution.json"),
@@ -169,19 +165,13 @@ def test_what_is_missing_or_malformed_is_named_in_one_line(tmp_path):
             ("sugarcrepe", {"x": ""}, "has no file add_att.json"),
             ("sugarcrepe", {crepe: []}, "must hold a JSON dict, holds a list"),
             ("sugarcrepe", {crepe: {}}, "add_att.json: holds no row"),
-            ("sugarcrepe", {crepe: {"4": {"filename": 3}}}, "row '4': filename=3"),
-            ("sugarcrepe", {crepe: {"4": {**CREPE_ROW, "caption": math.nan}}}, "row '4': caption=nan"),
-            ("sugarcrepe", {crepe: '{"1": {"filen'}, "add_att.json: cannot be read as JSON"),
             ("sugarcrepe", {crepe: twice}, "add_att.json: cannot be read as JSON: '7' occurs twice"),
             ("sugarcrepe_pp", {"replace_att.json": [PP_ROW, PP_ROW]}, "row '5': an earlier row has this id"),
-            ("valse", {"actant-swap.json": {"x": {"mturk": {}}}}, "row 'x': mturk: has no field 'caption'"),
             ("vl_checklist", {"x": ""}, "has no *.json file"),
-            ("vl_checklist", {"a.json": [["a.jpg", {"POS": [], "NEG": ["x"]}]]}, "POS=[]"),
             ("vl_checklist", {"a.json": [["a.jpg"]]}, "row 0: must be [image, {POS, NEG}]"),
             ("vl_checklist", {"micro.json": [CHECK_ROW]}, "split='micro': is a reserved name"),
-            ("winoground", {"examples.jsonl": ""}, "holds no row"),
             ("winoground", {"examples.jsonl": f"\n{json.dumps(nameless)}"}, "line 2: collapsed_tag='Verb'"),
-            ("winoground", {"examples.jsonl": cut}, "line 1: cannot be read as JSON"),
+            ("winoground", {"examples.jsonl": '{"id"'}, "line 1: cannot be read as JSON"),
             ("bivlc", {"bivlc.jsonl": json.dumps(bad_op)}, "give 'shuffle_obj': must be one of add_att"),
             ("cola", {COLA_FILE: [COLA, COLA[:3]]}, "row 1: must be [image 1"),
             ("hard_positives", short, "the rows do not match: 2 in data/vl_checklist_attributes.json and 1"),
@@ -197,14 +187,14 @@ def test_what_is_missing_or_malformed_is_named_in_one_line(tmp_path):
 
 def test_a_field_or_file_of_another_kind_is_one_line(tmp_path):
     values = {
-        "bbox_x": (math.nan, math.inf, 10**30, True, "1", None, [1]),
-        "image_path": (5, None, " ", "\ud800", ["a"]),
-        "true_caption": (5, None, {}, [], [None], "\ud800", ["a", " "]),
+        "bbox_x": (math.nan, 10**30, True, "1", None),
+        "image_path": (5, " ", "\ud800"),
+        "true_caption": (None, {}, [None], ["a", " "]),
     }
     for name, value in ((name, value) for name, some in values.items() for value in some):
         found = fail("aro", tmp_path, {RELATION_FILE: [ARO_ROW, {**ARO_ROW, name: value}]})
         assert f"row 1: {name}=" in found, (name, value)
-    for text in ("", "null", "5", "{}", "[" * 200_000, "[5]", "[null]", "[[]]", '"x"'):
+    for text in ("", "5", "[" * 200_000, "[5]"):
         assert "visual_genome_relation" in fail("aro", tmp_path, {RELATION_FILE: text}), text[:9]
     (tmp_path / "add_att.json").write_bytes('{"7": "caf\u00e9"}'.encode("latin-1"))
     assert "add_att.json: cannot be read as JSON: 'utf-8' codec" in fail("sugarcrepe", tmp_path, {})
@@ -264,10 +254,8 @@ def test_orders_depend_on_seed_and_caption_alone_and_are_cleaned_as_the_publishe
 
     long = " ".join(["A", "(big)", "dog;", "-", "it's", "5:30", "!", *map(str, range(40))])
     captions = CAPTION, "cats", long
-    first = read_orders(tmp_path, *captions)
-    assert read_orders(tmp_path, *captions) == first
+    first, other = read_orders(tmp_path, *captions), read_orders(tmp_path, *captions, seed=1)
     assert read_orders(tmp_path, *captions, limit=1) == first[:1]
-    other = read_orders(tmp_path, *captions, seed=1)
     assert [row.positives for row in other] == [row.positives for row in first] and other != first
     assert first[0][1:4] == ("coco", "0/0", "val2014/1.jpg") and first[1].id == "0/1"
     assert first[1].negatives == ("cats",) * 4 and first[1].defects == (EQUAL,) and first[0].defects == ()
@@ -282,63 +270,33 @@ def test_captions_that_cannot_be_shuffled_are_refused(tmp_path):
         read_orders(tmp_path, CAPTION, tag=None)
 
 
-def test_the_packaged_parser_shuffles_captions(tmp_path):
-    """CLIP reads a caption with spaces between its tokens as it reads the caption."""
-    import open_clip
-
-    captions = ["A man's red hat, on a table.", "Two dogs run in the park!", "the small cat's eyes"]
-    rows = read_orders(tmp_path, *captions, tag=load_parser().tokens)
-    tokenize = open_clip.get_tokenizer("ViT-B-32")
-    plain = tokenize([re.sub(r"[.!]", "", text.lower()) for text in captions])
-    spaced = tokenize([row.positives[0] for row in rows])
-    assert (plain == spaced).all()
-    for row in rows:
-        assert all(Counter(text.split()) == Counter(row.positives[0].split()) for text in row.negatives)
-        assert (EQUAL in row.defects) == (row.positives[0] in row.negatives)
-
-
 @pytest.mark.stores
-def test_benchmarks_in_a_store_give_the_rows_of_the_disk(bucket, tmp_path):
-    for name in ("valse", "vl_checklist", "aro"):
-        write(tmp_path / name, MADE[name][0])
+def test_a_benchmark_in_a_store_gives_the_rows_of_the_disk(bucket, tmp_path):
+    expected = read("vl_checklist", tmp_path, MADE["vl_checklist"][0])
     for path in tmp_path.rglob("*.json"):
         Folder(bucket).write_bytes(path.read_bytes(), path.relative_to(tmp_path).as_posix())
-    for name in ("valse", "vl_checklist", "aro"):
-        here, there = (read_benchmark(name, Folder(f"{root}/{name}")) for root in (tmp_path, bucket))
-        assert here == there and len(there) == MADE[name][1]
+    assert read_benchmark("vl_checklist", Folder(bucket)) == expected
     with pytest.raises(ValueError, match=f"{bucket}/sugarcrepe: is not a folder"):
         read_benchmark("sugarcrepe", Folder(f"{bucket}/sugarcrepe"))
-    with pytest.raises(ValueError, match=f"{bucket}/aro: has no file add_att.json"):
-        read_benchmark("sugarcrepe", Folder(f"{bucket}/aro"))
-
-
-@cache
-def read_shared(shared, name):
-    return read_benchmark(name, Folder(str(shared / "data/benchmarks" / name)))
 
 
 @pytest.mark.data
 def test_published_files_have_the_published_rows_and_defects(shared):
     """Counted from the published files by other means."""
-    known = {
-        "sugarcrepe": (7511, {}),
-        "sugarcrepe_pp": (4757, {EQUAL: 2, DUPLICATE: 1}),
-        "valse": (8782, {UNCONFIRMED: 8782 - 7702}),
-        "vl_checklist": (62950, {EQUAL: 108}),
-        "cola": (420, {}),
-        "hard_positives": (27443, {EQUAL: 16, DUPLICATE: 1589}),
-    }
-    for name, (count, defects) in known.items():
-        rows = read_shared(shared, name)
+    for name, count, defects in (
+        ("sugarcrepe", 7511, {}),
+        ("sugarcrepe_pp", 4757, {EQUAL: 2, DUPLICATE: 1}),
+        ("valse", 8782, {UNCONFIRMED: 8782 - 7702}),
+        ("vl_checklist", 62950, {EQUAL: 108}),
+        ("cola", 420, {}),
+        ("hard_positives", 27443, {EQUAL: 16, DUPLICATE: 1589}),
+    ):
+        rows = read_benchmark(name, Folder(str(shared / "data/benchmarks" / name)))
         found = Counter(defect for row in rows for defect in row.defects)
         assert len(rows) == count and warn_other_counts(rows) == [], name
         assert {defect: found[defect] for defect in defects} == defects, name
         assert bool(defects) == any(row.defects for row in rows), name
-    crepe, hard = read_shared(shared, "sugarcrepe"), read_shared(shared, "hard_positives")[0]
-    assert len({row.image for row in crepe}) == 1560 and crepe[0].image == "000000085329.jpg"
-    assert hard.positives == ("walking elephant", "strolling elephant")
-    assert {row.kind for row in read_shared(shared, "hard_positives")} == {ATTRIBUTE, RELATION}
-    assert warn_other_counts(crepe[1:-2]) == [
-        "sugarcrepe: add_att: 691 rows, 692 are published",
-        "sugarcrepe: swap_obj: 243 rows, 245 are published",
-    ]
+        if name == "sugarcrepe":
+            assert len({row.image for row in rows}) == 1560 and rows[0].image == "000000085329.jpg"
+            lacks = warn_other_counts(rows[1:])
+            assert lacks == ["sugarcrepe: add_att: 691 rows, 692 are published"]

@@ -7,21 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raycomp.core.selection import KEY
-from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import UNCONFIRMED, Choice
-from raycomp.evaluation.choices import ChoiceEvaluation, Picture, Pictures, Texts
+from raycomp.evaluation.choices import ChoiceEvaluation, Picture, Texts
 from raycomp.evaluation.compare import compare_tables, find_partings
 from raycomp.evaluation.results import Line, compute_outcomes, make_lines, report_lines
-from raycomp.sweep.trials import read_metrics
 from raycomp.table import write_csv
-
-DIM = 8
-
-
-def unit(rng: np.random.Generator, num: int) -> np.ndarray:
-    rows = rng.normal(size=(num, DIM)).astype(np.float32)
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+from tests.evaluation.embedded import invent
 
 
 def score_length(texts: list[str]) -> dict[str, np.ndarray]:
@@ -29,32 +20,11 @@ def score_length(texts: list[str]) -> dict[str, np.ndarray]:
 
 
 def make_choices(num: int, split: str = "swap_att", positives: int = 1) -> list[Choice]:
-    return [
-        Choice(
-            "made",
-            split,
-            str(i),
-            f"{i // 2}.jpg",
-            tuple(f"{split} true {i} {p}" for p in range(positives)),
-            (f"{split} false {i} is longer",),
-        )
-        for i in range(num)
-    ]
-
-
-def see(evaluation: ChoiceEvaluation, seed: int = 0, bad: tuple[int, ...] = ()) -> tuple[Pictures, Texts]:
-    rng = np.random.default_rng(seed)
-    names = list(dict.fromkeys(evaluation.pictures))
-    statuses = ["corrupt_image" if i in bad else "ok" for i in range(len(names))]
-    pictures = Pictures(
-        {name: i for i, name in enumerate(names)},
-        statuses,
-        unit(rng, len(names)),
-        {},
-        np.zeros(len(names), KEY),
-    )
-    texts = list(dict.fromkeys(evaluation.list_texts(pictures)))
-    return pictures, Texts({text: i for i, text in enumerate(texts)}, unit(rng, len(texts)))
+    made = []
+    for i in range(num):
+        right = tuple(f"{split} true {i} {p}" for p in range(positives))
+        made.append(Choice("made", split, str(i), f"{i // 2}.jpg", right, (f"{split} false {i} is longer",)))
+    return made
 
 
 def make_evaluation(choices: list[Choice], **more) -> ChoiceEvaluation:
@@ -64,7 +34,7 @@ def make_evaluation(choices: list[Choice], **more) -> ChoiceEvaluation:
 
 def test_scores_are_the_cosines_of_a_slow_loop():
     evaluation = make_evaluation(make_choices(6, positives=2))
-    pictures, texts = see(evaluation)
+    pictures, texts = invent(evaluation)
     rows = evaluation.grade(pictures, texts).to_pylist()
     for choice, row in zip(evaluation.choices, rows, strict=True):
         image_D = pictures.image_MD[pictures.place[Picture(f"/pictures/{choice.image}")]]
@@ -77,7 +47,7 @@ def test_scores_are_the_cosines_of_a_slow_loop():
 
 def test_another_image_is_never_the_same_one_and_the_mean_is_of_all_images():
     evaluation = make_evaluation(make_choices(40))
-    pictures, texts = see(evaluation)
+    pictures, texts = invent(evaluation)
     mean_D = pictures.image_MD.mean(0) / np.linalg.norm(pictures.image_MD.mean(0))
     for row in evaluation.grade(pictures, texts).to_pylist():
         assert row["shuffled_image_positives"] != row["positive_scores"]
@@ -88,19 +58,19 @@ def test_another_image_is_never_the_same_one_and_the_mean_is_of_all_images():
 def test_rows_without_a_picture_stay_and_say_why_and_with_one_image_there_is_no_other():
     choices = make_choices(6)
     evaluation = make_evaluation(choices, uris={"0.jpg": "/pictures/0.jpg", "1.jpg": "/pictures/1.jpg"})
-    table = evaluation.grade(*see(evaluation, bad=(1,)))
+    table = evaluation.grade(*invent(evaluation, bad=["/1.jpg"]))
     assert table["status"].to_pylist() == ["ok"] * 2 + ["corrupt_image"] * 2 + ["no_image"] * 2
     assert [bool(scores) for scores in table["positive_scores"].to_pylist()] == [True] * 2 + [False] * 4
     assert len(compute_outcomes(table)[0].key_N) == 2 and "shuffled_image_positives" not in table.column_names
     assert {outcome.control for outcome in compute_outcomes(table)} == {"", "shorter_caption"}
-    table = evaluation.grade(*see(evaluation, bad=(0, 1)))
+    table = evaluation.grade(*invent(evaluation, bad=["0.jpg", "1.jpg"]))
     assert (len(table), compute_outcomes(table), make_lines("made", [])) == (6, [], [])
 
 
 def test_a_row_with_a_text_that_has_no_embedding_is_left_out_and_moves_no_other():
     choices = make_choices(6, positives=2)
     evaluation = make_evaluation(choices)
-    pictures, texts = see(evaluation)
+    pictures, texts = invent(evaluation)
     lost = replace(texts, bad=frozenset({choices[1].negatives[0], choices[4].positives[1]}))
     whole, table = evaluation.grade(pictures, texts), evaluation.grade(pictures, lost)
     assert table["status"].to_pylist() == ["ok", "bad_embedding", "ok", "ok", "bad_embedding", "ok"]
@@ -111,16 +81,9 @@ def test_a_row_with_a_text_that_has_no_embedding_is_left_out_and_moves_no_other(
     assert {len(outcome.key_N) for outcome in compute_outcomes(table)} == {4}
 
 
-def test_what_annotators_did_not_confirm_takes_no_part():
-    choices = make_choices(4)
-    choices[0] = choices[0]._replace(defects=(UNCONFIRMED,))
-    evaluation = make_evaluation(choices)
-    assert all(len(outcome.key_N) == 3 for outcome in compute_outcomes(evaluation.grade(*see(evaluation))))
-
-
 def test_a_constant_model_scores_nothing_with_a_tie_in_every_row():
     evaluation = make_evaluation(make_choices(10) + make_choices(10, "swap_obj"))
-    pictures, texts = see(evaluation)
+    pictures, texts = invent(evaluation)
     same = Texts(texts.place, np.repeat(texts.text_TD[:1], len(texts.place), axis=0))
     lines = make_lines("made", compute_outcomes(evaluation.grade(pictures, same)))
     own = [line for line in lines if not line.control]
@@ -136,7 +99,7 @@ def test_items_of_two_images_are_judged_together():
             own, other = (captions[i],), (captions[1 - i],)
             rows.append(Choice("made", "all", f"{item}{i}", f"{item}{i}.jpg", own, other, group=item))
     evaluation = make_evaluation(rows)
-    pictures, texts = see(evaluation)
+    pictures, texts = invent(evaluation)
     outcomes = {o.metric: o for o in compute_outcomes(evaluation.grade(pictures, texts)) if not o.control}
     assert set(outcomes) == {"text", "image", "group"}
     assert outcomes["group"].key_N.tolist() == ["a", "b"]
@@ -147,51 +110,42 @@ def test_items_of_two_images_are_judged_together():
         assert outcomes["image"].right_N[i // 2] == (own > other[::-1]).all()
 
 
-def test_an_item_whose_other_image_is_missing_takes_no_part():
-    rows = [one._replace(group=f"{i // 2}", image=f"{i}.jpg") for i, one in enumerate(make_choices(8))]
-    evaluation = make_evaluation(rows, uris={f"{i}.jpg": f"/{i}.jpg" for i in range(7)})
-    found = compute_outcomes(evaluation.grade(*see(evaluation)))
-    assert {(len(outcome.key_N), outcome.num_all) for outcome in found} == {(3, 4)}
+def test_what_is_not_confirmed_and_an_item_whose_other_image_is_missing_take_no_part():
+    choices = make_choices(4)
+    choices[0] = choices[0]._replace(defects=(UNCONFIRMED,))
+    items = [one._replace(group=f"{i // 2}", image=f"{i}.jpg") for i, one in enumerate(make_choices(8))]
+    some = make_evaluation(items, uris={f"{i}.jpg": f"/{i}.jpg" for i in range(7)})
+    for evaluation, counts in ((make_evaluation(choices), (3, 3)), (some, (3, 4))):
+        found = compute_outcomes(evaluation.grade(*invent(evaluation)))
+        assert {(len(outcome.key_N), outcome.num_all) for outcome in found} == {counts}
 
 
 def test_the_table_is_a_line_for_every_split_metric_and_control():
     evaluation = make_evaluation(make_choices(12, positives=2) + make_choices(30, "swap_obj", positives=2))
-    lines = make_lines("made", compute_outcomes(evaluation.grade(*see(evaluation))))
+    lines = make_lines("made", compute_outcomes(evaluation.grade(*invent(evaluation))))
     rows = list(csv.DictReader(io.StringIO(write_csv([Line._fields, *lines]))))
-    metrics = {(row["metric"], row["control"]) for row in rows if row["split"] == "swap_att"}
+    by_place = {(row["split"], row["metric"], row["control"]): row for row in rows}
     controls = ("", "shorter_caption", "shuffled_image", "mean_image")
     expected = {(m, c) for m in ("accuracy", "augmented_accuracy", "brittleness") for c in controls}
-    assert metrics == expected | {("tot", "")}
-    by_place = {(row["split"], row["metric"], row["control"]): row for row in rows}
-    parts = [float(by_place[split, "accuracy", ""]["value"]) for split in ("swap_att", "swap_obj")]
-    assert float(by_place["macro", "accuracy", ""]["value"]) == pytest.approx(np.mean(parts))
-    micro = float(by_place["micro", "accuracy", ""]["value"])
-    assert micro == pytest.approx((12 * parts[0] + 30 * parts[1]) / 42)
+    assert {place[1:] for place in by_place if place[0] == "swap_att"} == expected | {("tot", "")}
+    names = ("swap_att", "swap_obj", "macro", "micro")
+    *parts, macro, micro = (float(by_place[name, "accuracy", ""]["value"]) for name in names)
+    assert (macro, micro) == pytest.approx((np.mean(parts), (12 * parts[0] + 30 * parts[1]) / 42))
     assert by_place["micro", "accuracy", "shorter_caption"]["detectable"] == ""
     # The false caption is the longer one in every row.
     assert by_place["swap_obj", "accuracy", "shorter_caption"]["value"] == "1.0"
     assert len(report_lines(lines)) == 4
 
 
-def test_a_split_named_as_a_formula_is_text_in_the_table_and_read_back(tmp_path):
-    evaluation = make_evaluation(make_choices(12, "=cmd|' /C calc'!A0"))
-    lines = make_lines("made", compute_outcomes(evaluation.grade(*see(evaluation))))
-    data = write_csv([Line._fields, *lines]).encode()
-    rows = list(csv.DictReader(io.StringIO(data.decode())))
-    assert rows and not any(cell.startswith("=") for row in rows for cell in row.values())
-    (tmp_path / "table.csv").write_bytes(data)
-    assert "made.accuracy.=cmd|' /C calc'!A0" in read_metrics(Folder(str(tmp_path)), "table.csv")
-
-
 def test_two_models_are_compared_on_the_rows_of_both():
     evaluation = make_evaluation(make_choices(40) + make_choices(20, "swap_obj"))
-    pictures, texts = see(evaluation)
+    pictures, texts = invent(evaluation)
     first = evaluation.grade(pictures, texts)
     again = evaluation.grade(replace(pictures, status_M=["corrupt_image", *pictures.status_M[1:]]), texts)
     lines = {(line.split, line.metric): line for line in compare_tables("made", first, again)}
     assert lines["swap_att", "accuracy"].n == 38
     assert lines["micro", "accuracy"].difference == 0
-    other = evaluation.grade(*see(evaluation, seed=5))
+    other = evaluation.grade(*invent(evaluation, seed=5))
     line = {one.split: one for one in compare_tables("made", first, other)}["micro"]
     assert line.run_value - line.reference_value == pytest.approx(line.difference)
     assert line.only_run - line.only_reference == pytest.approx(60 * line.difference)
@@ -203,4 +157,4 @@ def test_two_models_are_compared_on_the_rows_of_both():
 def test_tables_of_other_examples_are_not_compared():
     first, second = (make_evaluation(make_choices(num)) for num in (4, 6))
     with pytest.raises(ValueError, match=r"^made: the two evaluations have different examples \(4 and 6"):
-        compare_tables("made", first.grade(*see(first)), second.grade(*see(second)))
+        compare_tables("made", first.grade(*invent(first)), second.grade(*invent(second)))

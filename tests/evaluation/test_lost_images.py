@@ -6,15 +6,15 @@ import numpy as np
 
 from raycomp.config import TooMuchBadData, override_all
 from raycomp.data.samples import write_tar
-from raycomp.evaluation.classification import open_linear_probe, open_zeroshot
+from raycomp.evaluation.classification import open_linear_probe
 from raycomp.evaluation.compare import compare_tables
-from raycomp.evaluation.config import EvaluateConfig, LinearProbeConfig, RetrievalConfig, ZeroshotConfig
+from raycomp.evaluation.config import EvaluateConfig, LinearProbeConfig, RetrievalConfig
 from raycomp.evaluation.embed import check_images
 from raycomp.evaluation.results import compute_outcomes, make_lines, report_lines
 from raycomp.evaluation.retrieval import open_retrieval
 from tests.drawn import world_shards
 from tests.evaluation.embedded import embed, invent
-from tests.evaluation.test_choice_evaluation import make_choices, make_evaluation, see
+from tests.evaluation.test_choice_evaluation import make_choices, make_evaluation
 
 
 def check(evaluation, pictures, **limits) -> list[str]:
@@ -69,23 +69,14 @@ def test_samples_of_shards_are_counted_by_what_they_lack(tmp_path, tiny_scorer):
     assert "42.9% of 7 present images" in error
 
 
-def write_classes(folder, num: int):
-    for name in ("cat", "dog"):
-        (folder / name).mkdir(parents=True)
-        for i in range(num):
-            (folder / name / f"{i}.jpg").write_bytes(b"x")
-    return str(folder)
-
-
 def test_classes_are_held_to_the_limit_on_both_sides_of_a_probe(tmp_path):
-    folder = write_classes(tmp_path / "all", 10)
-    evaluation = open_zeroshot(ZeroshotConfig(folder))
-    *said, error = check(evaluation, invent(evaluation, bad=["cat/3.jpg", "dog/4.jpg"])[0])
-    assert [line[:51] for line in said] == ["zeroshot: 2 of 20 images are corrupt_image (the ima"]
-    assert error.startswith("zeroshot: 10.0% of 20 present images cannot be used (2 corrupt_image)")
-    test = write_classes(tmp_path / "test", 5)
-    probe = open_linear_probe(LinearProbeConfig(folder, test))
-    *said, error = check(probe, invent(probe, bad=["all/cat/3.jpg", "test/dog/4.jpg"])[0])
+    for half, num in (("train", 10), ("test", 5)):
+        for name in ("cat", "dog"):
+            (tmp_path / half / name).mkdir(parents=True)
+            for i in range(num):
+                (tmp_path / half / name / f"{i}.jpg").write_bytes(b"x")
+    probe = open_linear_probe(LinearProbeConfig(str(tmp_path / "train"), str(tmp_path / "test")))
+    *said, error = check(probe, invent(probe, bad=["train/cat/3.jpg", "test/dog/4.jpg"])[0])
     assert [line.partition(" images")[0] for line in said] == [
         "linear_probe.train: 1 of 20",
         "linear_probe.test: 1 of 10",
@@ -97,7 +88,7 @@ def test_an_image_of_several_rows_is_counted_once():
     evaluation = make_evaluation(
         make_choices(8), ambiguous=("3.jpg",), uris={f"{i}.jpg": f"/{i}.jpg" for i in (0, 1)}
     )
-    pictures, texts = see(evaluation, bad=(1,))
+    pictures, texts = invent(evaluation, bad=["/1.jpg"])
     assert [line.partition(" (")[0] for line in check(evaluation, pictures, max_bad_fraction=0.5)] == [
         "made: 1 of 4 images is ambiguous_image",
         "made: 1 of 4 images is corrupt_image",
@@ -111,15 +102,10 @@ def test_a_split_that_is_lost_stays_in_the_table_and_in_the_means():
     rows = make_choices(6) + [one._replace(image=f"x{one.image}") for one in make_choices(4, "swap_obj")]
     whole = make_evaluation(rows)
     some = make_evaluation(rows, uris={f"{i}.jpg": f"/pictures/{i}.jpg" for i in (0, 1)})
-    pictures, texts = see(some)
-    lines = {
-        line.split: line
-        for line in make_lines("made", compute_outcomes(some.grade(pictures, texts)))
-        if not line.control
-    }
+    table = some.grade(*invent(some))
+    lines = {line.split: line for line in make_lines("made", compute_outcomes(table)) if not line.control}
     counts = {split: (line.n, line.num_all) for split, line in lines.items()}
     assert counts == {"swap_att": (4, 6), "swap_obj": (0, 4), "micro": (4, 10), "macro": (4, 10)}
     assert np.isnan(lines["swap_obj"].value) and lines["macro"].value == lines["swap_att"].value
-    both = compare_tables("made", whole.grade(*see(whole)), some.grade(pictures, texts))
-    compared = {line.split: (line.n, line.num_all) for line in both}
-    assert compared == counts
+    both = compare_tables("made", whole.grade(*invent(whole)), table)
+    assert {line.split: (line.n, line.num_all) for line in both} == counts

@@ -80,22 +80,18 @@ def test_a_perfect_model_and_its_chance(tmp_path):
 
 
 def test_an_image_that_cannot_be_judged_takes_its_captions_along(tmp_path):
-    whole, cut = make_rows(), make_rows()[1:]
-    evaluation, smaller = write_captions(tmp_path / "a", whole), write_captions(tmp_path / "b", cut)
-    pictures, texts = invent(evaluation, bad=["/0.jpg"])
-    table = evaluation.grade(pictures, texts)
-    lost = [row for row in table.to_pylist() if row["image"] == "0.jpg"]
-    assert [row["status"] for row in lost] == ["corrupt_image"] * 2
-    assert all(row["rank"] is None and row["num_targets"] is None for row in lost)
+    whole, cut = (
+        write_captions(tmp_path / name, make_rows()[start:]) for name, start in (("a", 0), ("b", 1))
+    )
+    pictures, texts = invent(whole, bad=["/0.jpg"])
+    *left, first, second = sorted(
+        whole.grade(pictures, texts).to_pylist(), key=lambda row: row["rank"] is None
+    )
+    for row in (first, second):
+        assert (row["image"], row["status"], row["num_targets"]) == ("0.jpg", "corrupt_image", None)
     # What is left is judged as if it had never been there.
     place = {one._replace(uri=one.uri.replace("/a/", "/b/")): i for one, i in pictures.place.items()}
-    alone = smaller.grade(replace(pictures, place=place), texts)
-    (tmp_path / "a/images/3.jpg").unlink()
-    evaluation = open_retrieval(RetrievalConfig(str(tmp_path / "a")))
-    rows = evaluation.grade(*invent(evaluation)).to_pylist()
-    assert {row["image"] for row in rows if row["status"] == "no_image"} == {"3.jpg"}
-    left = [row for row in table.to_pylist() if row["image"] != "0.jpg"]
-    assert left == alone.to_pylist()
+    assert left == cut.grade(replace(pictures, place=place), texts).to_pylist()
 
 
 def test_shared_captions_and_duplicate_images_are_reported_and_lose(tmp_path):
@@ -129,10 +125,8 @@ def test_a_line_for_every_caption_is_one_image_and_may_hold_what_unicode_calls_a
 
 def test_evaluations_among_other_captions_are_not_compared_and_among_fewer_are_reported(tmp_path):
     rows = make_rows(6)
-    evaluation = write_captions(tmp_path / "a", rows)
-    other = write_captions(
-        tmp_path / "b", [{**row, "captions": [*row["captions"][:-1], "x"]} for row in rows]
-    )
+    changed = [{**row, "captions": [*row["captions"][:-1], "x"]} for row in rows]
+    evaluation, other = write_captions(tmp_path / "a", rows), write_captions(tmp_path / "b", changed)
     first = evaluation.grade(*invent(evaluation))
     with pytest.raises(ValueError, match=r"^retrieval: the two evaluations have different examples"):
         check_same("retrieval", first, other.grade(*invent(other)))
@@ -171,16 +165,12 @@ def test_shards_are_judged_as_files_are(tmp_path, tiny_scorer):
 
 
 def test_what_is_missing_is_named_in_one_line(tmp_path, tiny_scorer):
-    twice = '[{"image": "a.jpg", "caption": "x", "caption": "y"}]'
     for number, (name, text, said) in enumerate(
         (
             ("x.txt", "", "captions.jsonl or captions.json is missing"),
             ("captions.jsonl", "", "has no image with captions"),
             ("captions.jsonl", "{", "cannot be read as JSON"),
-            ("captions.json", "{}", "has no image with captions"),
             ("captions.json", "3", "must hold a JSON list, or an object of captions by image"),
-            ("captions.json", twice, "'caption' occurs twice"),
-            ("captions.jsonl", '{"image": "a.jpg"}', "row 0: has no field 'captions'"),
             ("captions.jsonl", '{"image": "a.jpg", "captions": []}', "captions=[]"),
             ("captions.jsonl", '{"image": "a.jpg", "caption": "x"}', "none of 1 named images was found"),
         )
