@@ -37,14 +37,12 @@ from tests.drawn import world_shards
 
 MISTAKES = [
     ("curate --set align.keep=2 --out x", ["align.keep=2.0", "between 0 and 1"]),
-    ("curate --align.keep 2 --out x", ["align.keep=2.0", "between 0 and 1"]),
     ("curate --set align.keep --out x", ["OPTION=VALUE"]),
     ("curate --set align.keep 0.6 --out x", ["'align.keep': must be --set OPTION="]),
     ("curate input=/no/such/folder --out x", ["/no/such/folder"]),
     ("curate jobs/nothing.py --out x", ["jobs/nothing.py", "no such config file"]),
     ("curate config.yml --out x", ["config.yml", "no such config file"]),
     ("curate config.yaml --out x", ["config.yaml: 'inptu': unknown option", "closest is input"]),
-    ("curate list.json --out x", ["list.json: must hold options", "an input is input=list.json"]),
     ("curate folder.json --out x", ["'folder.json': is a folder", "write input=folder.json"]),
     ("curate config.yaml other.yaml --out x", ["'other.yaml': is a second config"]),
     ("curate config.yaml --preset paper --out x", ["--preset paper and 'config.yaml': are two configs"]),
@@ -55,25 +53,16 @@ MISTAKES = [
     ("curate photos --keep 0.4 --out x", ["--keep: is the end of", "--align.keep or --attribute.keep"]),
     ("curate photos --materialize false --out x", ["write --materialize=false"]),
     ("curate photos --no-materialize=1 --out x", ["--no-materialize=1: takes no value"]),
-    ("curate photos --no-align.keep --out x", ["align.keep is not true or false"]),
-    ("curate photos --dry-run=1 --out x", ["--dry-run=1: takes no value"]),
     ("curate photos --align.keep --out x", ["--align.keep: needs a value"]),
-    ("curate photos --epochs 3 --out x", ["--epochs: must be an option of this command"]),
     ("curate photos aline.keep=0.6 --out x", ["is not an option, the nearest is align.keep"]),
     ("curate --data photos --out x", ["--data: is not an option; the input is a word of its own"]),
-    (
-        "train photos --epoch 3 --out x",
-        ["--epoch: must be an option of this command, the nearest is --epochs"],
-    ),
-    ("curate --ot x --out x", ["--ot: must be an option", "the nearest is --out"]),
+    ("train photos --epoch 3 --out x", ["--epoch: must be an option", "the nearest is --epochs"]),
     ("curate input=a", ["--out: is missing"]),
     ("select --out x", ["DIR: is missing"]),
     ("show a b", ["'b': is one word too many"]),
     ("curate broken.py --out x", ["broken.py: SyntaxError"]),
-    ("curate failing.py --out x", ["failing.py: ZeroDivisionError"]),
     ("curate failing.py:imports --out x", ["ModuleNotFoundError", "no_such_module"]),
     ("curate jobs/real_photos.py:nothing --out x", ["no function 'nothing', it has config, openai"]),
-    ("show /no/such/folder", ["no such folder"]),
     ("select /no/such/folder --out x", ["no finished run"]),
 ]
 
@@ -81,11 +70,8 @@ MISTAKES = [
 def test_a_users_mistake_is_one_line_and_exit_code_2(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text("inptu: a")
-    (tmp_path / "list.json").write_text("[]")
     (tmp_path / "broken.py").write_text("def config(:\n")
-    (tmp_path / "failing.py").write_text(
-        "def config():\n    return 1 / 0\ndef imports():\n    import no_such_module\n"
-    )
+    (tmp_path / "failing.py").write_text("def imports():\n    import no_such_module\n")
     for name in ("folder.json", "photos"):
         (tmp_path / name).mkdir()
     (tmp_path / "jobs").symlink_to(cli.__file__.replace("raycomp/cli.py", "jobs"))
@@ -109,14 +95,11 @@ def test_what_people_type_is_read_as_they_mean_it(tmp_path, monkeypatch):
     for command, line, options in [
         ("curate", "photos -o x --align.keep 0.6", {"input": "photos", "align.keep": 0.6}),
         ("curate", "--align.keep=0.6 photos --out=x", {"input": "photos", "align.keep": 0.6}),
-        ("curate", "align.keep=0.6 photos -o x", {"input": "photos", "align.keep": 0.6}),
         ("curate", "--set align.keep=0.6 --set=input=photos -o x", {"input": "photos", "align.keep": 0.6}),
         ("curate", "a b -o x", {"input": "a::b"}),
         ("curate", "p=in/a::b=in/b -o x", {"input": "p=in/a::b=in/b"}),
-        ("curate", "s3://b/date=2024/ -o x", {"input": "s3://b/date=2024/"}),
         ("curate", "photos --materialize -o x", {"input": "photos", "materialize": True}),
         ("curate", "photos --no-materialize -o x", {"input": "photos", "materialize": False}),
-        ("curate", "photos --materialize=none -o x", {"input": "photos"}),
         ("curate", "photos --cluster.num-cpus 3 -o x", {"input": "photos", "cluster.num_cpus": 3}),
         ("curate", "photos --seed 3 --rule full -o x", {"input": "photos", "seed": 3, "select.rule": "full"}),
         ("curate", "a.yaml photos --attribute.keep 0.2 -o x",
@@ -129,7 +112,6 @@ def test_what_people_type_is_read_as_they_mean_it(tmp_path, monkeypatch):
          {"input": "out/a", "negatives": "n", "train.loss": "negclip", "train.epochs": 10,
           "train.batch_size": 1024, "train.warmup": 0.0922, "train.weight_decay": 0.5, "train.beta2": 0.999,
           "train.eps": 1e-8, "train.autocast": True}),
-        ("negatives", "n --llm.engine.max_num_seqs 8 -o x", {"input": "n", "llm.engine.max_num_seqs": "8"}),
         ("evaluate", "--weights out/clip --benchmarks retrieval -o x",
          {"model.weights": "out/clip", "benchmarks": ("retrieval",)}),
         ("sweep", "--space a=grid(1,2) --space b=3 -o x", {"space": "a=grid(1,2) b=3"}),
@@ -139,13 +121,6 @@ def test_what_people_type_is_read_as_they_mean_it(tmp_path, monkeypatch):
     assert read("select", "out/a align.keep=0.6 -o x") == ("out/a", {"align.keep": "0.6"}, "x")
     assert read("compare", "a=one two -o x") == (["a=one", "two"], "x")
     assert read("explore", "out/a --where a<1 --atlas f")[1].where == "a<1"
-
-
-def test_short_names_are_of_options_and_few():
-    for name, command in RAYCOMP.commands.items():
-        paths = {one.path for one in list_options(command.config, command.mark)} if command.short else set()
-        assert len(command.short) <= 15 and {*command.short.values()} <= paths
-        assert not {short.removeprefix("--") for short in command.short} & paths, name
 
 
 @pytest.mark.parametrize("command", ["curate", "train", "negatives", "evaluate"])
@@ -169,14 +144,10 @@ def test_weights_that_embed_no_text_are_reported_before_a_run_starts(command, ti
     assert not (tmp_path / "out" / "run.json").exists()
 
 
-def test_the_version_is_that_of_the_package(capsys):
+def test_help_fits_a_screen_and_all_of_it_lists_every_option(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "20")
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"raycomp {version('raycomp')}\n"
-
-
-@pytest.mark.parametrize("columns", ["20", "80", "500"])
-def test_help_fits_a_screen_and_all_of_it_lists_every_option(columns, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", columns)
     assert cli.main([]) == 0
     text = capsys.readouterr().out
     assert all(f"  {name} " in text for name in RAYCOMP.folders) and text.count("\n") <= 42
@@ -195,6 +166,8 @@ def test_help_fits_a_screen_and_all_of_it_lists_every_option(columns, monkeypatc
 
 def test_every_command_takes_what_the_table_says():
     for name, command in RAYCOMP.commands.items():
+        paths = {one.path for one in list_options(command.config, command.mark)} if command.short else set()
+        assert len(command.short) <= 15 and {*command.short.values()} <= paths
         module, _, function = command.function.partition(":")
         unbound = ("input", "job", "--verify", "--preset", "--dry-run")
         values = [word for word in command.arguments.split() if word not in unbound]
@@ -203,56 +176,74 @@ def test_every_command_takes_what_the_table_says():
         assert not command.example or read(name, command.example)
 
 
-def test_sigterm_ends_a_command_like_an_interrupt(tmp_path):
-    code = (
-        "import os, signal, sys, time\n"
-        "from raycomp import cli\n"
-        "from raycomp.look import show as inspect\n"
-        "def wait(source):\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    time.sleep(60)\n"
-        "inspect.show = wait\n"
-        "sys.exit(cli.main(['show', 'x']))\n"
+class Shown:
+    """A process that shows what a function returns, and how that ends."""
+
+    def __init__(self, body: str, after: str = "", **environment: str):
+        code = f"import os, signal, sys, time\nfrom raycomp import cli\nfrom raycomp.look import show\n{body}"
+        code += "show.show = wait\nsys.exit(cli.main(['show', 'x']))\n"
+        line = ["bash", "-c", f'"{sys.executable}" -c "$0" {after}', code]
+        env = {**os.environ, **environment}
+        done = subprocess.run(line, capture_output=True, text=True, env=env, timeout=60)
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+
+
+def test_sigterm_ends_a_command_like_an_interrupt():
+    """Where Ray takes it for an interrupt, too."""
+    body = (
+        "def wait(source):\n    try:\n        os.kill(os.getpid(), signal.SIGTERM)\n        time.sleep(60)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 143
-    assert done.stderr == "raycomp: terminated; the same command resumes from what is finished\n"
+    ends = "    except KeyboardInterrupt as error:\n        error.add_note('wave 1 is next')\n"
+    for more, said in (
+        ("    finally:\n        pass\n", "the same command resumes from what is finished"),
+        (f"{ends}        raise error\n", "wave 1 is next"),
+    ):
+        shown = Shown(body + more)
+        assert (shown.code, shown.err) == (143, f"raycomp: terminated; {said}\n")
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "said"),
-    [
+def test_a_reader_that_has_enough_and_a_terminal_of_ascii_are_no_errors():
+    shown = Shown("def wait(source): return 'line\\n' * 100_000\n", "| head -1; echo ${PIPESTATUS[0]}")
+    assert (shown.out, shown.err) == ("line\n0\n", "")
+    shown = Shown("def wait(source): return 'caf\\u00e9 \\u72d7'\n", PYTHONIOENCODING="ascii")
+    assert shown.out == "caf\\xe9 \\u72d7\n", shown.err
+
+
+@pytest.fixture
+def show(monkeypatch) -> mock.Mock:
+    """What ``raycomp show`` does."""
+    monkeypatch.setattr("raycomp.look.show.show", shown := mock.Mock())
+    return shown
+
+
+def test_what_ends_a_run_early_is_reported_with_how_it_goes_on(show, capsys):
+    notes = "align: 1 of 3 shards are committed", "to resume: raycomp curate --out x"
+    for error, code, said in [
         (KeyboardInterrupt(), 130, "interrupted; "),
         (OSError("no\nroom"), 4, "no room; once that is fixed: "),
         (LeaseLost("another run's"), 4, "another run's; once that is fixed: "),
         (ClusterFailed("Ray did\nnot start"), 5, "Ray did not start; once that is fixed: "),
         (Terminated(signal.SIGHUP), 129, "terminated; "),
-    ],
-)
-def test_what_ends_a_run_early_is_reported_with_how_it_goes_on(monkeypatch, capsys, error, code, said):
-    def fail(source):
-        raise error
-
-    error.add_note("align: 1 of 3 shards are committed")
-    error.add_note("to resume: raycomp curate --out x")
-    monkeypatch.setattr("raycomp.look.show.show", fail)
-    assert cli.main(["show", "x"]) == code
-    rest = "align: 1 of 3 shards are committed; to resume: raycomp curate --out x"
-    assert capsys.readouterr().err == f"raycomp: {said}{rest}\n"
+    ]:
+        for note in notes:
+            error.add_note(note)
+        show.side_effect = error
+        assert cli.main(["show", "x"]) == code
+        assert capsys.readouterr().err == f"raycomp: {said}{'; '.join(notes)}\n"
 
 
-def test_bad_data_and_a_users_mistake_have_codes_and_our_own_mistakes_are_not_dressed_up(monkeypatch, capsys):
+def test_bad_data_and_a_users_mistake_have_codes_and_our_own_mistakes_are_not_dressed_up(show, capsys):
     for error, code in [(TooMuchBadData("half is bad"), 3), (UserError("no"), 2), (ValueError("no"), 2)]:
-        monkeypatch.setattr("raycomp.look.show.show", mock.Mock(side_effect=error))
+        show.side_effect = error
         assert cli.main(["show", "x"]) == code
         assert capsys.readouterr().err == f"raycomp: {error}\n"
-    monkeypatch.setattr("raycomp.look.show.show", mock.Mock(side_effect=RuntimeError("a bug")))
+    show.side_effect = RuntimeError("a bug")
     with pytest.raises(RuntimeError, match="a bug"):
         cli.main(["show", "x"])
 
 
-def test_a_signal_that_is_ignored_stays_so(monkeypatch):
-    monkeypatch.setattr("raycomp.look.show.show", lambda source: str(os.kill(os.getpid(), signal.SIGHUP)))
+def test_a_signal_that_is_ignored_stays_so(show):
+    show.side_effect = lambda source: str(os.kill(os.getpid(), signal.SIGHUP))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         assert cli.main(["show", "x"]) == 0
@@ -261,146 +252,72 @@ def test_a_signal_that_is_ignored_stays_so(monkeypatch):
         signal.signal(signal.SIGHUP, before)
 
 
-def test_what_a_terminal_would_obey_is_shown(monkeypatch, capsys):
-    hostile = "a\x1b[2Jb\u202e\x07\r\ud800 caf\u00e9"
-    monkeypatch.setattr("raycomp.look.show.show", lambda source: hostile)
+def test_what_a_terminal_would_obey_is_shown(show, capsys):
+    show.return_value = hostile = "a\x1b[2Jb\u202e\x07\r\ud800 caf\u00e9"
     assert cli.main(["show", "x"]) == 0
     assert capsys.readouterr().out == "a\\x1b[2Jb\\u202e\\x07\\r\\ud800 caf\u00e9\n"
-
-    def fail(source):
-        raise ValueError(hostile)
-
-    monkeypatch.setattr("raycomp.look.show.show", fail)
+    show.side_effect = ValueError(hostile)
     assert cli.main(["show", "x"]) == 2
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_a_reader_that_has_enough_is_no_error():
-    code = (
-        "from raycomp import cli\n"
-        "from raycomp.look import show as inspect\n"
-        "inspect.show = lambda source: 'line\\n' * 100_000\n"
-        "raise SystemExit(cli.main(['show', 'x']))\n"
-    )
-    program = f'"{sys.executable}" -c "$0" | head -1; echo ${{PIPESTATUS[0]}}'
-    done = subprocess.run(["bash", "-c", program, code], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("line\n0\n", "")
-
-
-# A command that gets SIGTERM while it waits; how it takes that is the test's.
-_SIGNALLED = (
-    "import os, signal, sys, time\n"
-    "from raycomp import cli\n"
-    "from raycomp.look import show as inspect\n"
-    "def wait(source):\n"
-    "    try:\n"
-    "        os.kill(os.getpid(), signal.SIGTERM)\n"
-    "        time.sleep(60)\n"
-)
-_SHOWN = "inspect.show = wait\nsys.exit(cli.main(['show', 'x']))\n"
-
-
-def test_sigterm_is_reported_where_ray_takes_it_for_an_interrupt():
-    code = (
-        f"{_SIGNALLED}"
-        "    except KeyboardInterrupt:\n"
-        "        error = KeyboardInterrupt()\n"
-        "        error.add_note('wave 1 is next')\n"
-        "        raise error\n"
-        f"{_SHOWN}"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (143, "raycomp: terminated; wave 1 is next\n")
-
-
-def test_a_terminal_of_ascii_can_show_anything():
-    code = (
-        "from raycomp import cli\n"
-        "from raycomp.look import show as inspect\n"
-        "inspect.show = lambda source: 'caf\\u00e9 \\u72d7'\n"
-        "cli.main(['show', 'x'])\n"
-    )
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
-    assert done.stdout == b"caf\\xe9 \\u72d7\n", done.stderr
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("import sys; sys.exit(0)", "ends Python by exit(0); return a config instead"),
-        ("exit()", "ends Python by exit(None)"),
-        ("raise SystemExit('no data')", "ends Python by exit('no data')"),
-        ("raise GeneratorExit('why')", "GeneratorExit: why"),
-        ("import asyncio; raise asyncio.CancelledError('why')", "CancelledError: why"),
-    ],
-)
-@pytest.mark.parametrize("place", ["{line}\ndef config(): pass\n", "def config():\n    {line}\n"])
-def test_a_job_that_ends_python_is_one_line(tmp_path, capsys, line, message, place):
+def test_a_job_that_ends_python_is_one_line(tmp_path, capsys):
     path = tmp_path / "job.py"
-    path.write_text(place.format(line=line))
-    assert cli.main(["curate", str(path), "--out", str(tmp_path / "x")]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1 and said[0].startswith(f"raycomp: {path}: {message}")
-    assert not (tmp_path / "x").exists()
+    for line, message in [
+        ("exit()", "ends Python by exit(None)"),
+        ("raise SystemExit('no data')", "ends Python by exit('no data'); return a config instead"),
+        ("import asyncio; raise asyncio.CancelledError('why')", "CancelledError: why"),
+    ]:
+        for text in (f"{line}\ndef config(): pass\n", f"def config():\n    {line}\n"):
+            path.write_text(text)
+            assert cli.main(["curate", str(path), "--out", str(tmp_path / "x")]) == 2
+            said = capsys.readouterr().err.splitlines()
+            assert len(said) == 1 and said[0].startswith(f"raycomp: {path}: {message}")
+            assert not (tmp_path / "x").exists()
 
 
 def test_a_job_is_a_function_that_returns_a_config(tmp_path):
     path = tmp_path / "job.py"
     path.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
         "from raycomp import CurateConfig, override\n"
+        "@dataclass\nclass Mine:\n    keep: float = 0.6\n"
         "def config():\n    return CurateConfig(input='a')\n"
-        "def small():\n    return override(config(), 'align.keep', 0.6)\n"
+        "def small():\n    return override(config(), 'align.keep', Mine().keep)\n"
     )
     assert load_job(str(path)) == CurateConfig(input="a")
     assert load_job(f"{path}:small").align.keep == 0.6
-    path.write_text(
-        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
-        "from raycomp import CurateConfig\n"
-        "@dataclass\nclass Mine:\n    keep: float = 0.6\n"
-        "def config():\n    return CurateConfig(input=str(Mine().keep))\n"
-    )
-    assert load_job(str(path)) == CurateConfig(input="0.6")
     path.write_text("def config():\n    return 3\n")
     assert cli.main(["curate", str(path), "--out", str(tmp_path / "x")]) == 2
 
 
-@pytest.mark.parametrize("out", [None, 3, b"x"])
-def test_a_folder_that_is_none_is_named_by_every_function(out, tmp_path, monkeypatch):
+def test_a_folder_that_is_none_is_named_by_every_function(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    calls = [
-        getattr(raycomp, name) for name in ("curate", "continual", "evaluate", "negatives", "sweep", "train")
-    ]
-    for call in [*(partial(one, None) for one in calls), lambda out: raycomp.compare("a", "b", out=out),
-                 partial(raycomp.select, "a", {})]:  # fmt: skip
-        with pytest.raises(TypeError, match=rf"^out={out!r}: must be a path or uri"):
-            call(out)
-    with pytest.raises(TypeError, match=r"^source="):
-        raycomp.select(out, {}, "o")
+    names = ("curate", "continual", "evaluate", "negatives", "sweep", "train")
+    calls = [partial(getattr(raycomp, name), None) for name in names]
+    calls += [partial(raycomp.select, "a", {}), lambda out: raycomp.compare("a", "b", out=out)]
+    for out in (None, b"x"):
+        for call in calls:
+            with pytest.raises(TypeError, match=rf"^out={out!r}: must be a path or uri"):
+                call(out)
     with pytest.raises(TypeError, match=r"^run 2="):
-        raycomp.compare("a", out, out="o")
+        raycomp.compare("a", None, out="o")
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ValueError, match="gone: holds no finished run"):
-        raycomp.compare(tmp_path / "gone", tmp_path / "gone", out=tmp_path / "o")
 
 
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [
+def test_a_shell_completes_commands_arguments_and_options(tmp_path):
+    """argcomplete's protocol: the line in the environment, the words in a file."""
+    for line, wanted in [
         ("raycomp cura", {"curate"}),
-        ("raycomp curate --dr", {"--dry-run"}),
         ("raycomp curate --align.", {"--align.keep"}),
         ("raycomp curate --scorer.precision ", {"fp32", "bf16"}),
         ("raycomp train --preset ", {"negclip", "triplet"}),
-        ("raycomp curate --set align.", {"align.keep="}),
         ("raycomp select out --set align.", {"align.keep="}),
-    ],
-)
-def test_a_shell_completes_commands_arguments_and_options(line, wanted, tmp_path):
-    """argcomplete's protocol: the line in the environment, the words in a file."""
-    env = {**os.environ, "_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "IFS": "\v"}
-    env |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "words"), "_ARGCOMPLETE_SHELL": "zsh"}
-    code = "import sys; sys.argv = ['raycomp']; from raycomp.cli import main; main()"
-    subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True)
-    words = {word.split(":")[0].strip() for word in (tmp_path / "words").read_text().split("\v")}
-    assert wanted <= words, words
+    ]:
+        env = {**os.environ, "_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+        env |= {"IFS": "\v", "_ARGCOMPLETE_SHELL": "zsh"}
+        env |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "words")}
+        code = "import sys; sys.argv = ['raycomp']; from raycomp.cli import main; main()"
+        subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True)
+        words = {word.split(":")[0].strip() for word in (tmp_path / "words").read_text().split("\v")}
+        assert wanted <= words, words

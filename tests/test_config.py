@@ -1,12 +1,11 @@
 """Options are checked at birth, named in errors, and changed in one way."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import pytest
 
-from raycomp import schema
 from raycomp.config import (
     ScorerConfig,
     changed_options,
@@ -25,8 +24,6 @@ from raycomp.curation.config import RULES, AlignConfig, AttributeConfig, CurateC
 from raycomp.negatives.config import NegativesConfig
 from raycomp.probe.config import ProbeConfig
 
-CONFIGS = (CurateConfig, NegativesConfig, ProbeConfig)
-
 
 @dataclass(frozen=True)
 class Odd:
@@ -44,119 +41,86 @@ def test_a_share_is_read_as_the_decimal_it_prints_as():
 
 
 def test_what_only_fails_later_is_named_at_birth():
-    for kind, path, value in [
-        *((NegativesConfig, f"llm.{name}", "inf") for name in ("temperature", "timeout_s", "patience_s")),
-        *((NegativesConfig, path, "-1") for path in ("llm.seed", "negatives.seed")),
-        (NegativesConfig, "llm.url", "http://[::1"),
-        (NegativesConfig, "llm.url", "http://host:99999/v1"),
-        (NegativesConfig, "llm.url", "http://me:secret\u2100@host"),
-        (ProbeConfig, "seed", "-1"),
+    for path, value in [
+        ("llm.temperature", "inf"),
+        ("negatives.seed", "-1"),
+        ("llm.url", "http://[::1"),
+        ("llm.url", "http://host:99999/v1"),
+        ("llm.url", "http://me:secret\u2100@host"),
     ]:
         with pytest.raises(ValueError, match=path) as error:
-            override(kind(), path, value)
+            override(NegativesConfig(), path, value)
         assert type(error.value) is ValueError and "secret" not in str(error.value)
 
 
 def test_override_reads_text_as_the_fields_type():
-    for path, text, value in [
-        ("align.keep", "0.8", 0.8),
-        ("scorer.batch_size", "16", 16),
-        ("select.datacomp_compat", "true", True),
-        ("materialize", "false", False),
-        ("materialize", "none", None),
-        ("attribute.pool", "0.9", 0.9),
-        ("cluster.scorers", "3", 3),
-        ("cluster.scorers", "2..8", "2..8"),
-        ("cluster.scorers", "none", None),
-        ("cluster.wait_s", "15m", 900.0),
-        ("prepare.fast_decode", "true", True),
-        ("prepare.stored_embeddings", "b32_img", "b32_img"),
-        ("prepare.stored_embeddings", "none", None),
-        ("extra_columns", "url,license", ("url", "license")),
-        ("scorer.weights", "random:7", "random:7"),
+    for kind, path, text, value in [
+        (CurateConfig, "align.keep", "0.8", 0.8),
+        (CurateConfig, "scorer.batch_size", "16", 16),
+        (CurateConfig, "select.datacomp_compat", "true", True),
+        (CurateConfig, "materialize", "none", None),
+        (CurateConfig, "cluster.scorers", "3", 3),
+        (CurateConfig, "cluster.scorers", "2..8", "2..8"),
+        (CurateConfig, "cluster.wait_s", "15m", 900.0),
+        (CurateConfig, "extra_columns", "url,license", ("url", "license")),
+        (CurateConfig, "scorer.weights", "random:7", "random:7"),
+        (Odd, "ratios", "0.1,1,1e-3", (0.1, 1.0, 0.001)),
+        (Odd, "ratios", "", ()),
+        (Odd, "ratios", [0.5, "1"], (0.5, 1.0)),
+        (Odd, "sizes", "1, 20 ,", (1, 20)),
+        (Odd, "wait_s", 90, 90.0),
+        (Odd, "wait_s", "30s", 30.0),
+        (Odd, "wait_s", "2h", 7200.0),
+        (Odd, "wait_s", "none", None),
     ]:
-        config = override(CurateConfig(), path, text)
+        config = override(kind(), path, text)
         for name in path.split("."):
             config = getattr(config, name)
-        assert config == value and type(config) is type(value)
+        assert config == value and repr(config) == repr(value), path
 
 
 def test_a_mistake_is_named_in_one_line():
     for path, value, words in [
-        ("align.kep", "0.5", ["'align.kep': unknown option; the closest is align.keep; valid here: keep"]),
-        ("alinement.keep", "0.5", ["alinement.keep", "the closest is align.keep;", "attribute"]),
-        (
-            "datacomp_compat",
-            "true",
-            ["the closest is select.datacomp_compat;", "valid here: input, columns, scorer"],
-        ),
+        ("align.kep", "1", ["'align.kep': unknown option; the closest is align.keep; valid here: keep"]),
+        ("datacomp_compat", "true", ["the closest is select.datacomp_compat;", "valid here: input"]),
         ("nothing.of.it", "0.5", ["'nothing.of.it': unknown option; valid here: input"]),
-        (
-            "attribute.aggregate",
-            "meen",
-            ["must be one of mean, min, max, fraction_supported; the closest is mean"],
-        ),
+        ("attribute.aggregate", "meen", ["must be one of mean, min, max", "the closest is mean"]),
         ("prepare.fast_decode", "maybe", ["prepare.fast_decode='maybe': must be true or false"]),
         ("materialize", "maybe", ["materialize='maybe': must be true, false or none"]),
         *(
             ("cluster.scorers", bad, [f"cluster.scorers={bad!r}: must be N or MIN..MAX, whole numbers"])
-            for bad in ("8..2", "0..2", "1..", "..4", "1...4", "many", "1..4..8", "-1..2")
+            for bad in ("8..2", "0..2", "1..", "many", "1..4..8")
         ),
         ("cluster.scorers", "0", ["cluster.scorers=0: must be N or MIN..MAX"]),
         ("cluster.wait_s", "inf", ["cluster.wait_s=inf: must be at least 0, and finite"]),
         ("seed", "-1", ["seed=-1: must be at least 0"]),
-        ("nonce.seed", "-1", ["nonce.seed=-1: must be at least 0"]),
+        ("select.rule", "best", ["select.rule='best'", "cpi", "pas_residual"]),
         ("select.rule", "align80_random90", ["must be align70_random50", "attribute.keep=0.5"]),
-        (
-            "select.rule",
-            "align1.2.3_random4",
-            ["must be one of cpi, align_pas, align_only", "alignA_randomB"],
-        ),
-        (
-            "select.rule",
-            "pas_residuals",
-            ["your own shares, as in align70_random50; or FILE.py:NAME; the closest is pas_residual"],
-        ),
+        ("select.rule", "align60_random40", ["set align.keep=0.6 and attribute.keep=0.4 too"]),
+        ("select.rule", "align1.2.3_random4", ["must be one of cpi, align_pas", "alignA_randomB"]),
         ("scorer", "none", ["'scorer': is a group of options; set one of scorer.model"]),
-        ("align", "0.5", ["align.keep"]),
         ("seed.more", "1", ["seed"]),
         ("align.keep", "1.5", ["align.keep=1.5", "between 0 and 1"]),
         ("align.keep", "much", ["align.keep='much'", "float"]),
         ("scorer.batch_size", "2.5", ["scorer.batch_size", "int"]),
-        ("select.rule", "best", ["select.rule='best'", "cpi", "pas_residual"]),
-        (
-            "select.rule",
-            "align60_random40",
-            ["must be align70_random50", "set align.keep=0.6 and attribute.keep=0.4 too"],
-        ),
-        ("select.rule", "align070_random50", ["select.rule=", "must be align70_random50"]),
-        ("scorer.weights", "random:x", ["scorer.weights", "random:"]),
         ("attribute.keep", "0.9", ["attribute.keep=0.9", "align.keep=0.7"]),
-        ("prepare.stored_embeddings", "", ["prepare.stored_embeddings=''", "clip_retrieval"]),
         ("attribute.pool", "0.1", ["attribute.pool=0.1", "align.keep=0.7"]),
         ("align\nkeep", "0.5", ["'align\\nkeep'", "align"]),
-        ("extra_columns", None, ["extra_columns=None", "tuple"]),
         ("extra_columns", ["url", 5.5, []], ["extra_columns=", "tuple"]),
         ("input", {"a": 1}, ["input={'a': 1}", "text"]),
         ("input", "caf\udce9", ["input='caf\\udce9'", "UTF-8"]),
         ("scorer.weights", "random:\u00b2", ["scorer.weights", "random:"]),
         ("scorer.weights", "random:" + "9" * 20, ["scorer.weights", "below 2^64"]),
-        ("prepare.max_pixels", "0", ["prepare.max_pixels=0", "178,956,970"]),
         ("prepare.max_pixels", "200000000", ["prepare.max_pixels=200000000", "178,956,970"]),
-        ("cluster.price_per_hour", "nan", ["cluster.price_per_hour=nan", "finite"]),
         ("cluster.block_rows", "9" * 20, ["cluster.block_rows", "between 1 and 1000000"]),
+        ("ratios", "0.1,much", ["ratios='0.1,much': must be of type tuple of float"]),
+        ("sizes", "1,2.5", ["sizes='1,2.5': must be of type tuple of int"]),
+        ("wait_s", "10min", ["wait_s='10min': must be seconds, as in 90, 30s, 10m or 2h"]),
     ]:
         with pytest.raises(ValueError) as error:
-            override(CurateConfig(), path, value)
+            override((Odd if hasattr(Odd(), path) else CurateConfig)(), path, value)
         assert type(error.value) is ValueError and len(str(error.value).splitlines()) == 1
         assert all(word in str(error.value) for word in words), error.value
-
-
-def test_options_that_bound_each_other_move_together_in_any_order():
-    for paths in (["align.keep", "attribute.keep"], ["attribute.keep", "align.keep"]):
-        values = {"align.keep": 0.3, "attribute.keep": 0.2}
-        config = override_all(CurateConfig(), {path: values[path] for path in paths})
-        assert (config.align.keep, config.attribute.keep) == (0.3, 0.2)
 
 
 def test_configs_are_frozen_and_survive_a_round_trip():
@@ -168,39 +132,14 @@ def test_configs_are_frozen_and_survive_a_round_trip():
     )
     with pytest.raises(AttributeError):
         config.seed = 3
-    assert from_dict(CurateConfig(), to_dict(config)) == config
-    assert override_all(CurateConfig(), changed_options(config)) == config
+    groups = [NegativesConfig(scorer=one) for one in (None, ScorerConfig(), ScorerConfig(weights="random:1"))]
+    for one in (config, *groups):
+        assert from_dict(type(one)(), to_dict(one)) == one
+        assert override_all(type(one)(), changed_options(one)) == one
     assert changed_options(CurateConfig()) == {}
-
-
-def test_numbers_in_a_row_and_durations_are_read():
-    for path, text, value in [
-        ("ratios", "0.1,1,1e-3", (0.1, 1.0, 0.001)),
-        ("ratios", "", ()),
-        ("ratios", [0.5, "1"], (0.5, 1.0)),
-        ("sizes", "1,20", (1, 20)),
-        ("sizes", "1, 20 ,", (1, 20)),
-        ("wait_s", "90", 90.0),
-        ("wait_s", 90, 90.0),
-        ("wait_s", "30s", 30.0),
-        ("wait_s", "1.5m", 90.0),
-        ("wait_s", "2h", 7200.0),
-        ("wait_s", "none", None),
-    ]:
-        found = getattr(override(Odd(), path, text), path)
-        assert found == value and repr(found) == repr(value)
-
-
-def test_what_is_no_number_or_duration_is_said():
-    for path, text, said in [
-        ("ratios", "0.1,much", "ratios='0.1,much': must be of type tuple of float"),
-        ("sizes", "1,2.5", "sizes='1,2.5': must be of type tuple of int"),
-        ("wait_s", "10min", "wait_s='10min': must be seconds, as in 90, 30s, 10m or 2h"),
-        ("wait_s", "s", "wait_s='s': must be seconds"),
-    ]:
-        with pytest.raises(ValueError) as error:
-            override(Odd(), path, text)
-        assert str(error.value).startswith(said)
+    shares = {"attribute.keep": 0.2, "align.keep": 0.3}  # that bound each other, in any order
+    for options in (shares, dict(reversed(shares.items()))):
+        assert changed_options(override_all(CurateConfig(), options)) == shares
 
 
 def test_a_group_that_is_none_starts_as_its_defaults_where_an_option_of_it_is_set():
@@ -215,16 +154,8 @@ def test_a_group_that_is_none_starts_as_its_defaults_where_an_option_of_it_is_se
         )
 
 
-def test_what_a_command_line_must_say_distinguishes_a_chosen_group_from_none():
-    for scorer in [None, ScorerConfig(), ScorerConfig(weights="random:1")]:
-        for kind in [NegativesConfig, ProbeConfig]:
-            config = replace(kind(), scorer=scorer)
-            assert override_all(kind(), changed_options(config)) == config
-            assert from_dict(kind(), to_dict(config)) == config
-
-
 def test_every_option_has_a_sentence():
-    for kind in CONFIGS:
+    for kind in (CurateConfig, NegativesConfig, ProbeConfig):
         options = list_options(kind)
         assert len(options) > 10 and all(option.text for option in options)
 
@@ -265,17 +196,6 @@ def test_a_draw_in_the_pool_must_be_named_by_its_shares():
             override_all(CurateConfig(), {**shares, "select.rule": other})
 
 
-def test_columns_of_rules_are_those_of_the_schema():
-    names = {*schema.scores_schema(schema.aligned_schema(2, "float32")).names}
-    assert {name for rule in RULES.values() for name in rule.columns} <= names
-
-
-def test_datacomps_rule_cannot_keep_everything_and_says_so_at_birth():
-    for settings in [{"select.rule": "full"}, {"attribute.keep": 1, "align.keep": 1}, {"align.keep": 1}]:
-        with pytest.raises(ValueError, match="datacomp_compat"):
-            override_all(CurateConfig(), {"select.datacomp_compat": True, **settings})
-
-
 def test_a_share_lies_between_nought_and_one_and_is_never_minus_nought():
     for path in ["align.keep", "attribute.keep", "attribute.pool", "max_bad_fraction"]:
         for value in [-0.0, -0.1, 1.1, float("nan")]:
@@ -298,24 +218,12 @@ def test_arguments_of_a_library_are_set_by_name_and_found_again():
     assert is_marked(NegativesConfig, "llm.engines", "free")
 
 
-def _list_whole() -> list[tuple[type, str, object]]:
-    """Return every option of every command that holds whole numbers."""
-    kinds = dict.fromkeys(map(get_config, list_kinds()))
-    options = ((kind, option, split_none(option.hint)[0]) for kind in kinds for option in list_options(kind))
-    return [(kind, option.path, hint) for kind, option, hint in options if hint in (int, Span)]
-
-
 def test_whole_numbers_beyond_what_arrays_hold_are_refused():
-    for kind, path, hint in _list_whole():
-        for value in (
-            2**53,
-            2**63,
-            10**26,
-            -(2**63),
-            -1,
-            "9" * 30,
-            *(["1.." + "9" * 5000] if hint == Span else []),
-        ):
-            with pytest.raises(ValueError, match=r"=.*: must be [^\n]*$") as caught:
-                override_all(kind(), {path: value})
-            assert type(caught.value) is ValueError
+    for kind in dict.fromkeys(map(get_config, list_kinds())):
+        for option in list_options(kind):
+            hint = split_none(option.hint)[0]
+            more = ["1.." + "9" * 5000] if hint == Span else []
+            for value in (2**53, -1, "9" * 30, *more) if hint in (int, Span) else ():
+                with pytest.raises(ValueError, match=r"=.*: must be [^\n]*$") as caught:
+                    override_all(kind(), {option.path: value})
+                assert type(caught.value) is ValueError

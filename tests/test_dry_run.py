@@ -33,15 +33,10 @@ def inputs(tmp_path, tiny_scorer, curated) -> dict[str, list[str]]:
         "evaluate": ["benchmarks=retrieval", f"retrieval.input={tmp_path}/pairs", *model],
         "index-eval": ["benchmarks=retrieval", f"retrieval.input={tmp_path}/pairs"],
         "continual": [f"stream={STREAM}", "seeds=1"],
-        "sweep": [
-            "space=train.learning_rate=grid(0.1,0.2)",
-            f"input={shards}",
-            "evaluate.benchmarks=retrieval",
-            f"evaluate.retrieval.input={tmp_path}/pairs",
-            "metric=retrieval.image_retrieval_recall@1",
-            *model,
-        ],
-    }
+        "sweep": ["space=train.learning_rate=grid(0.1,0.2)", f"input={shards}",
+                  "evaluate.benchmarks=retrieval", f"evaluate.retrieval.input={tmp_path}/pairs",
+                  "metric=retrieval.image_retrieval_recall@1", *model],
+    }  # fmt: skip
     found = {name: [part for one in sets for part in ("--set", one)] for name, sets in options.items()}
     return (
         found
@@ -56,13 +51,8 @@ def list_all(folder: Path) -> dict[str, float]:
 
 def test_every_command_is_checked_and_writes_nothing(inputs, tmp_path, curated, capsys):
     """These need runs of other commands: see their own tests."""
-    assert {name for name, one in RAYCOMP.commands.items() if "--out" in one.arguments} == {
-        *inputs,
-        "card",
-        "compare",
-        "diff",
-        "publish",
-    }
+    known = {name for name, one in RAYCOMP.commands.items() if "--out" in one.arguments}
+    assert known == {*inputs, "card", "compare", "diff", "publish"}
     before = list_all(tmp_path) | list_all(curated[1])
     for name, arguments in inputs.items():
         assert cli.main([name, *arguments, "--out", str(tmp_path / "out"), "--dry-run"]) == 0, name
@@ -71,31 +61,21 @@ def test_every_command_is_checked_and_writes_nothing(inputs, tmp_path, curated, 
         assert list_all(tmp_path) | list_all(curated[1]) == before, name
 
 
-def test_the_cost_of_a_curation_is_measured(inputs, tmp_path, capsys):
-    assert cli.main(["curate", *inputs["curate"], "--out", str(tmp_path / "out"), "--dry-run"]) == 0
-    said = capsys.readouterr().out
-    assert (
-        "it would start" in said and "samples   about 8" in said and "worker hours per million pairs" in said
-    )
-
-
 def test_a_dry_run_says_what_the_command_would_do_in_its_folder(curated, tmp_path, inputs, capsys):
     _, out, record = curated
-    again = [*shlex.split(record["commands"]["Rerun"])[1:], "--dry-run"]
-    assert cli.main(again) == 0
+    assert cli.main([*shlex.split(record["commands"]["Rerun"])[1:], "--dry-run"]) == 0
     assert "finished already, the command would do nothing" in capsys.readouterr().out
-    other = [*inputs["curate"], "--out", str(out), "--dry-run"]
-    assert cli.main(["curate", *other]) == 2 and "holds a run that differs in" in capsys.readouterr().err
-    with hold_lease(Folder(str(tmp_path / "held"))):
-        assert cli.main(["curate", *inputs["curate"], "--out", str(tmp_path / "held"), "--dry-run"]) == 2
-    assert "has been writing it since" in capsys.readouterr().err
     (tmp_path / "file").write_text("mine")
-    assert cli.main(["curate", *inputs["curate"], "--out", str(tmp_path / "file/out"), "--dry-run"]) == 2
-    assert "cannot be written" in capsys.readouterr().err
-
-
-def test_a_dry_run_leaves_the_next_command_alone(inputs, tmp_path, capsys):
-    """In one process, as in a notebook: what is dry ends with the command."""
-    line = ["negatives", *inputs["negatives"], "--out", str(tmp_path / "out")]
-    assert cli.main([*line, "--dry-run"]) == 0 and not (tmp_path / "out").exists()
-    assert cli.main(line) == 0 and (tmp_path / "out" / "run.json").exists()
+    with hold_lease(Folder(str(tmp_path / "held"))):
+        for place, code, said in (
+            (tmp_path / "out", 0, ["it would start", "samples   about 8", "worker hours per million pairs"]),
+            (out, 2, ["holds a run that differs in"]),
+            (tmp_path / "held", 2, ["has been writing it since"]),
+            (tmp_path / "file/out", 2, ["cannot be written"]),
+        ):
+            assert cli.main(["curate", *inputs["curate"], "--out", str(place), "--dry-run"]) == code, place
+            shown = "".join(capsys.readouterr())
+            assert all(part in shown for part in said), shown
+    line = ["negatives", *inputs["negatives"], "--out", str(tmp_path / "next")]
+    assert cli.main([*line, "--dry-run"]) == 0 and not (tmp_path / "next").exists()
+    assert cli.main(line) == 0 and (tmp_path / "next/run.json").exists(), "what is dry ends with the command"

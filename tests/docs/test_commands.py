@@ -82,55 +82,33 @@ def check_space(config: SweepConfig) -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_document)
-def test_commands_in_code_blocks_are_taken(path, parse):
-    """A command that is shown to fail stands above its error."""
-    errors = [(one, error) for one in list_commands(path) if (error := parse(one)) is not None]
-    assert [(one, error) for one, error in errors if error.strip() not in path.read_text()] == []
-
-
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_document)
-def test_commands_in_sentences_are_taken(path, parse):
-    """A sentence may leave out what does not matter there."""
-    errors = []
-    for arguments in list_inline(path):
-        name, *rest = arguments
+def test_commands_are_taken(path, parse):
+    """A command that is shown to fail stands above its error; a sentence leaves out what does not matter."""
+    shown = [(arguments, parse(arguments)) for arguments in list_commands(path)]
+    assert [one for one in shown if one[1] is not None and one[1].strip() not in path.read_text()] == []
+    for name, *rest in list_inline(path):
         program = get_program(name)
-        assert program, arguments
-        if not any(word.startswith("--") for word in rest) or any(name in " ".join(rest) for name in NAMES):
-            continue
-        wanted = program.commands[name].arguments.split()
-        missing = ["--out", "out"] if "--out" in wanted and "--out" not in rest else []
-        if (error := parse([*arguments, *missing])) is not None:
-            errors.append((arguments, error))
-    assert not errors
+        assert program, name
+        if any(word.startswith("--") for word in rest) and not any(one in " ".join(rest) for one in NAMES):
+            wanted = program.commands[name].arguments.split()
+            missing = ["--out", "out"] if "--out" in wanted and "--out" not in rest else []
+            assert parse([name, *rest, *missing]) is None, rest
 
 
-def test_the_documents_have_commands():
-    """The search finds them: most pages have some."""
+def test_commands_and_mistakes_in_them_are_found(parse):
     found = {path.name: len([*list_commands(path), *list_inline(path)]) for path in DOCUMENTS}
     assert found["README.md"] > 5 and found["cluster.md"] > 2 and found["quickstart.md"] > 3
-
-
-def test_a_command_is_found_in_a_line():
     for line, arguments in [
-        ("raycomp show out  # a comment", ["show", "out"]),
         ("RAY_AUTH_MODE=token ray job submit -- python -m raycomp show out", ["show", "out"]),
-        (".venv/bin/raycomp show 'a b' | head", ["show", "a b"]),
+        (".venv/bin/raycomp show 'a b' | head  # a comment", ["show", "a b"]),
         ("python -m lab theory --out a", ["theory", "--out", "a"]),
         ("ray up cluster.yaml", None),
     ]:
         assert find_arguments(line) == arguments
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["curate", "--set", "align.kep=0.5", "--out", "x"],
-        ["select", "x", "--set", "scorer.model=a", "--out", "x"],
-        ["sweep", "--space", "train.learning_rat=grid(1,2)", "--out", "x"],
-        ["curate", "jobs/nothing.py", "--out", "x"],
-        ["curat", "--out", "x"],
-    ],
-)
-def test_a_misspelt_command_is_found(arguments, parse):
-    assert parse(arguments)
+    for line in (
+        "curate --set align.kep=0.5 --out x",
+        "select x --set scorer.model=a --out x",
+        "sweep --space train.learning_rat=grid(1,2) --out x",
+        "curat --out x",
+    ):
+        assert parse(line.split()), line

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import yaml
 from ray.dashboard.modules.reporter.reporter_agent import METRICS_GAUGES
 
@@ -22,17 +21,14 @@ HAVE = {reported(name): {*LABELS, *kind.labels} for name, kind in METRICS.items(
 HAVE |= {f"ray_{name}": {"instance"} for name in METRICS_GAUGES}
 
 
-def find_metrics(expression: str) -> set[str]:
-    return set(re.findall(r"\bray_\w+", expression))
-
-
 def detect_labels(expression: str, word: str) -> set[str]:
     return {one for names in re.findall(rf"\b{word} \(([^)]*)\)", expression) for one in names.split(", ")}
 
 
 def test_an_alert_asks_for_metrics_that_exist_by_labels_that_they_have():
+    assert f'status!="{OK}"' in ALERTS.read_text()
     for rule in RULES:
-        metrics = find_metrics(rule["expr"])
+        metrics = set(re.findall(r"\bray_\w+", rule["expr"]))
         assert metrics and metrics <= set(HAVE)
         grouped = detect_labels(rule["expr"], "by")
         asked = grouped | detect_labels(rule["expr"], "on") | set(re.findall(r'(\w+)!?="', rule["expr"]))
@@ -40,10 +36,6 @@ def test_an_alert_asks_for_metrics_that_exist_by_labels_that_they_have():
         assert all(grouped <= HAVE[name] for name in metrics)
         assert asked <= set().union(*(HAVE[name] for name in metrics))
         assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= grouped
-
-
-def test_rows_that_are_fine_are_named_as_the_status_is():
-    assert f'status!="{OK}"' in ALERTS.read_text()
 
 
 ONE = 'run="r", out="s3://b/c", phase="align"'
@@ -74,33 +66,23 @@ DURING = {"RaycompWaits", "RaycompStandsStill", "RaycompLosesRows", "RaycompGpus
 NODES = {"RayNodeDiskFull", "RayNodeMemoryFull"}
 
 
-@pytest.mark.parametrize(
-    ("series", "at", "fire"),
-    [
+def test_prometheus_fires_them(tmp_path):
+    promtool = shutil.which("promtool", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert promtool is not None, "make test-docs installs promtool, of Prometheus"
+    for series, at, fire in [
         (HEALTHY, 95, set()),
         (FIRES, 10, NODES),
         (FIRES, 95, DURING | NODES),
         (FIRES, 112, {"RaycompIsGone", "RaycompLosesRows"} | NODES),
-    ],
-    ids=["healthy", "young", "stuck", "gone"],
-)
-def test_prometheus_fires_them(tmp_path: Path, series: dict[str, str], at: int, fire: set[str]):
-    promtool = shutil.which("promtool", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    assert promtool is not None, "make test-docs installs promtool, of Prometheus"
-    values = [{"series": name.replace("'", '"'), "values": steps} for name, steps in series.items()]
-    asked = [
-        {
-            "expr": f'count by (alertname) (ALERTS{{alertstate="firing", alertname="{rule["alert"]}"}})',
-            "eval_time": f"{at}m",
-            "exp_samples": [{"labels": f'{{alertname="{rule["alert"]}"}}', "value": 1}]
-            if rule["alert"] in fire
-            else [],
-        }
-        for rule in RULES
-    ]
-    test = {"interval": "1m", "input_series": values, "promql_expr_test": asked}
-    (tmp_path / "test.yaml").write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "tests": [test]}))
-    done = subprocess.run(
-        [promtool, "test", "rules", "test.yaml"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    ]:
+        values = [{"series": name.replace("'", '"'), "values": steps} for name, steps in series.items()]
+        asked = []
+        for name in (rule["alert"] for rule in RULES):
+            expression = f'count by (alertname) (ALERTS{{alertstate="firing", alertname="{name}"}})'
+            found = [{"labels": f'{{alertname="{name}"}}', "value": 1}] if name in fire else []
+            asked.append({"expr": expression, "eval_time": f"{at}m", "exp_samples": found})
+        test = {"interval": "1m", "input_series": values, "promql_expr_test": asked}
+        (tmp_path / "test.yaml").write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "tests": [test]}))
+        line = [promtool, "test", "rules", "test.yaml"]
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, (at, done.stdout + done.stderr)

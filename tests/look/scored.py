@@ -1,5 +1,6 @@
 """Finished curations made by hand, with any captions and scores, for the tests of this folder."""
 
+from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
@@ -82,25 +83,16 @@ def _write_kept(folder: Folder, tables: Sequence[pa.Table], judged: Sequence[Any
 
 
 def _write_record(folder: Folder, config: CurateConfig, gates: dict[str, Any], reason_N: np.ndarray) -> None:
-    names, counts = np.unique(reason_N.astype(str), return_counts=True)
-    dropped = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    dropped = dict(Counter(reason_N.tolist()))
     kept = dropped.pop(KEPT, 0)
     prints = {"input": "0" * 64, "shards": len(folder.list_names("scores")), "scorer": "1" * 64}
-    run = {
-        "kind": "curate",
-        "status": "finished",
-        "started": "2026-01-01T00:00:00+00:00",
-        "finished": "2026-01-01T00:01:00+00:00",
-        "commands": {"Rerun": "raycomp curate --set input=gone --out out"},
-        "versions": {"raycomp": version("raycomp")},
-        "machine": {"cores": 2},
-        "config": to_dict(config),
-        "fingerprint": prints | {"lexicon": "2" * 64, "parser": "3" * 64, "nonces": "4" * 64},
-        "scores": folder.at("scores"),
-        "funnel": {"read": len(reason_N), "corpus": gates["num_corpus"], "kept": kept, "dropped": dropped},
-        "gates": gates,
-        "device": "cpu",
-        "warnings": [],
+    run = {"kind": "curate", "status": "finished", "device": "cpu", "warnings": [], "machine": {"cores": 2}}
+    run |= {"started": "2026-01-01T00:00:00+00:00", "finished": "2026-01-01T00:01:00+00:00"}
+    run |= {"commands": {"Rerun": "raycomp curate --set input=gone --out out"}, "config": to_dict(config)}
+    run |= {"versions": {"raycomp": version("raycomp")}, "scores": folder.at("scores"), "gates": gates}
+    run |= {"fingerprint": prints | {"lexicon": "2" * 64, "parser": "3" * 64, "nonces": "4" * 64}}
+    run |= {
+        "funnel": {"read": len(reason_N), "corpus": gates["num_corpus"], "kept": kept, "dropped": dropped}
     }
     folder.write_json(run, "run.json")
     seal(folder)

@@ -63,13 +63,6 @@ def test_croissant_has_the_files_and_their_sha256(source):
         assert names and all(re.match(pattern, name)[1].split("-")[0] in uids for name in names)
 
 
-@pytest.mark.slow
-def test_mlcroissant_reads_the_rows(source):
-    mlcroissant = pytest.importorskip("mlcroissant")
-    found = [*mlcroissant.Dataset(str(source / "croissant.json")).records("rows")]
-    assert len(found) == len(pq.read_table(source / "subset/kept.parquet"))
-
-
 def test_refusals(source, tmp_path, capsys):
     assert main(["card", str(source), "--out", str(source)]) == USER_ERROR
     assert "has README.md already" in capsys.readouterr().err
