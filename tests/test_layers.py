@@ -28,6 +28,7 @@ LAYERS = {
     "report": 4,
     "run": 5,
     **dict.fromkeys(COMMANDS, 6),
+    "api": 7,
     "help": 6,
     "cli": 7,
     "__main__": 7,
@@ -38,6 +39,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "schema": {"words"},
     "config": {"words"},
     "__main__": {"cli"},
+    "__init__": {"api"},
 }
 # A command imports another's ``__init__`` and ``config``. These import more, so far.
 EXCEPTIONS = {
@@ -66,7 +68,7 @@ HOMES = {
     "optuna": {"sweep"},
     "peft": {"models"},
     "py3langid": {"models"},
-    "pyarrow": {"schema", "data", "report", "run", "commands", "__init__"},
+    "pyarrow": {"schema", "data", "report", "run", "commands", "api"},
     "ray": {"run", "commands"},
     "safetensors": {"models", "training"},
     "scipy": {"core"},
@@ -90,6 +92,7 @@ def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@cache
 def imported(path: Path) -> set[str]:
     return names_in(ast.parse(path.read_text()))
 
