@@ -28,7 +28,6 @@ LAYERS = {
     "report": 4,
     "run": 5,
     **dict.fromkeys(COMMANDS, 6),
-    "api": 7,
     "help": 6,
     "cli": 7,
     "__main__": 7,
@@ -39,7 +38,6 @@ NEIGHBOURS: dict[str, set[str]] = {
     "schema": {"words"},
     "config": {"words"},
     "__main__": {"cli"},
-    "__init__": {"api"},
 }
 # A command imports another's ``__init__`` and ``config``. These import more, so far.
 EXCEPTIONS = {
@@ -68,7 +66,7 @@ HOMES = {
     "optuna": {"sweep"},
     "peft": {"models"},
     "py3langid": {"models"},
-    "pyarrow": {"schema", "data", "report", "run", "commands", "api"},
+    "pyarrow": {"schema", "data", "report", "run", "commands", "__init__"},
     "ray": {"run", "commands"},
     "safetensors": {"models", "training"},
     "scipy": {"core"},
