@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from raycomp.data.inputs import ShardPath, expand_input
 from raycomp.data.parquet import add_columns, to_matrix
 from raycomp.data.reader import check_tables
 from raycomp.data.runs import check_shards_of_runs
-from raycomp.evaluation.benchmarks.choice import Choice, parse_text, take, take_texts
+from raycomp.evaluation.benchmarks.choice import Choice, parse_text, read_text, take, take_texts
 from raycomp.evaluation.config import ControlsConfig
 from raycomp.language import overlap
 from raycomp.models.architecture import fingerprint_folder
@@ -181,14 +181,6 @@ def read_samples(
     return samples, np.concatenate(image)
 
 
-def read_text(uri: str, option: str) -> str:
-    """Return a text file; ValueError, starting with ``option``, where it cannot be read or is not UTF-8."""
-    try:
-        return Folder(uri).read_bytes().decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{option}: cannot be read: {' '.join(str(error).split())}") from error
-
-
 # Rows of two matrices whose cosines are computed at once.
 _BLOCK = 65_536
 
@@ -273,25 +265,25 @@ class ChoiceEvaluation:
             shown = (image_UD, other_N[row_K]), (mean_1D, np.zeros(len(row_K), int))
             for name, (image_OD, other_K) in zip(words.IMAGE_CONTROLS, shown, strict=True):
                 score_K[name] = _compute_cosines(image_OD, other_K, texts.text_TD, text_K)
-        controls = [name for name in score_K if name]
         columns: dict[str, list] = {
             name: [getattr(choice, name) for choice in self.choices] for name in Choice._fields
         }
         columns[STATUS] = statuses
-
-        def nest(found: Iterator[list[float]]) -> list[list[float]]:
-            """Return the lists of the rows that have a picture, and empty lists for the others."""
-            return [next(found) if has else [] for has in is_ok]
-
-        ends = np.cumsum([0, *(len(_list_captions(row)) for row in rows)]).tolist()
-        middles = [start + len(row.positives) for start, row in zip(ends, rows, strict=False)]
-        for name in ("", *controls):
-            scores = score_K[name].tolist()
-            for side, edges in (("positive", (ends, middles)), ("negative", (middles, ends[1:]))):
-                parts = (scores[start:end] for start, end in zip(*edges, strict=False))
-                columns[f"{name}_{side}s" if name else f"{side}_scores"] = nest(parts)
-        columns["text_scores"] = nest(_compare_texts(rows, texts))
-        schema = example_schema(controls)
+        columns["text_scores"] = [[] for _ in is_ok]
+        for name, scores in score_K.items():
+            left = iter(scores.tolist())
+            positives = columns[f"{name}_positives" if name else "positive_scores"] = [[] for _ in is_ok]
+            negatives = columns[f"{name}_negatives" if name else "negative_scores"] = [[] for _ in is_ok]
+            for i, choice in enumerate(self.choices):
+                if is_ok[i]:
+                    positives[i] = [next(left) for _ in choice.positives]
+                    negatives[i] = [next(left) for _ in choice.negatives]
+        for i, choice in enumerate(self.choices):
+            if is_ok[i] and len(choice.positives) > 1:  # all pairs of the row's captions
+                text_CD = texts.take(_list_captions(choice))
+                first, second = np.triu_indices(len(text_CD), 1)
+                columns["text_scores"][i] = _compute_cosines(text_CD, first, text_CD, second).tolist()
+        schema = example_schema([name for name in score_K if name])
         return pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema}, schema)
 
 
@@ -313,17 +305,6 @@ def _compute_cosines(
         pair = (torch.from_numpy(first_MD[first_K[some]]), torch.from_numpy(second_TD[second_K[some]]))
         parts.append(pair_cosine(*pair).numpy())
     return np.concatenate(parts)
-
-
-def _compare_texts(rows: Sequence[Choice], texts: Texts) -> Iterator[list[float]]:
-    """Yield the cosines of all pairs of a row's captions where several are true; else an empty list."""
-    for choice in rows:
-        if len(choice.positives) < 2:
-            yield []
-            continue
-        text_CD = texts.take(_list_captions(choice))
-        first, second = np.triu_indices(len(text_CD), 1)
-        yield _compute_cosines(text_CD, first, text_CD, second).tolist()
 
 
 _OPTION = "controls.language_model"
@@ -437,28 +418,20 @@ def read_captions(source: str) -> Iterator[tuple[str | None, str]]:
     with the first place that has another form.
     """
     said = f"controls.captions={source!r}"
-    try:
-        text = Folder(source).read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise ValueError(f"{said}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{said}: cannot be read as UTF-8 ({' '.join(str(error).split())})") from error
+    text = read_text(source, said)
     # Not splitlines: a caption may contain Unicode line separators.
     lines = [(f"{said}: line {i}", line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     if source.endswith(".jsonl"):
-        for where, line in lines:
-            yield from _read_row(parse_text(line, where), where)
+        rows = ((where, parse_text(line, where)) for where, line in lines)
     elif source.endswith(".json"):
         found = parse_text(text, said)
         if not isinstance(found, list):
             raise ValueError(f"{said}: must hold a JSON list, holds a {type(found).__name__}")
-        for i, row in enumerate(found):
-            yield from _read_row(row, f"{said}: entry {i}")
+        rows = ((f"{said}: entry {i}", row) for i, row in enumerate(found))
     else:
         yield from ((None, line.strip()) for _, line in lines)
-
-
-def _read_row(row: Any, where: str) -> Iterator[tuple[str, str]]:
-    has_several = isinstance(row, dict) and words.CAPTIONS in row
-    name, image = words.CAPTIONS if has_several else words.CAPTION, take(row, words.IMAGE, str, where)
-    yield from ((image, caption) for caption in take_texts(row, name, where))
+        return
+    for where, row in rows:
+        has_several = isinstance(row, dict) and words.CAPTIONS in row
+        name, image = words.CAPTIONS if has_several else words.CAPTION, take(row, words.IMAGE, str, where)
+        yield from ((image, caption) for caption in take_texts(row, name, where))

@@ -23,17 +23,8 @@ from raycomp.core.intervals import mean_directions, number_duplicates, rank_item
 from raycomp.data.files import Folder, absolute_uri, join_uri
 from raycomp.data.inputs import IMAGE_EXTENSIONS, ShardPath, list_classes
 from raycomp.data.samples import parse_object
-from raycomp.evaluation.benchmarks.choice import parse_text
-from raycomp.evaluation.choices import (
-    Picture,
-    Pictures,
-    Statuses,
-    Texts,
-    expand,
-    key_pictures,
-    read_samples,
-    read_text,
-)
+from raycomp.evaluation.benchmarks.choice import parse_text, read_text
+from raycomp.evaluation.choices import Picture, Pictures, Statuses, Texts, expand, key_pictures, read_samples
 from raycomp.evaluation.config import LinearProbeConfig, ZeroshotConfig
 from raycomp.schema import CLASSIFIED_SCHEMA
 from raycomp.words import DROP, IMAGE, NO_LABEL, OK, STATUS, TEST, TRAIN, WARN
@@ -104,10 +95,8 @@ class LabelledImages:
             return Examples(self.names, statuses, labels, image_ND, key_N)
         samples, image_ND = read_samples(self.shards, pictures, self.option)
         found = [find_label(sample.json) for sample in samples]
-        statuses = [
-            NO_LABEL if sample.status == OK and label is None else sample.status
-            for sample, label in zip(samples, found, strict=True)
-        ]
+        both = zip([sample.status for sample in samples], found, strict=True)
+        statuses = [NO_LABEL if status == OK and label is None else status for status, label in both]
         key_N = np.concatenate([key_pictures(pictures.shards[shard.place]) for shard in self.shards])
         return Examples([sample.id for sample in samples], statuses, found, image_ND, key_N)
 
@@ -177,12 +166,6 @@ def classify_images(
     return pa.table(columns, CLASSIFIED_SCHEMA)
 
 
-def list_unread(benchmark: str, examples: Examples) -> pa.Table:
-    """Return rows of the split ``train`` for the examples that training could not use."""
-    bad = [i for i, status in enumerate(examples.statuses) if status != OK]
-    return pa.table(_describe(benchmark, TRAIN, examples, bad), CLASSIFIED_SCHEMA)
-
-
 def _describe(benchmark: str, split: str, examples: Examples, which: Sequence[int]) -> dict[str, Any]:
     """Return the columns of some examples; their result columns are null."""
     ids = [examples.ids[i] for i in which]
@@ -235,12 +218,9 @@ class Zeroshot:
         compared with, has a bad embedding.
         """
         wanted = self.list_texts(pictures)
-        bad = next((text for text in wanted if text in texts.bad), None)
-        if bad is not None:
-            raise ValueError(
-                f"{NAME}.classes: {bad!r} has an embedding that is not finite or not of length 1; "
-                "rename the class, or set other model.weights"
-            )
+        for bad in filter(texts.bad.__contains__, wanted):
+            said = f"{NAME}.classes: {bad!r} has an embedding that is not finite or not of length 1"
+            raise ValueError(f"{said}; rename the class, or set other model.weights")
         examples = self.images.find_examples(pictures.asked)
         # A class by each of its possible labels: its folder, or its name and its number.
         places = {name: number for number, name in enumerate(self.images.classes or self.classes)}
@@ -278,19 +258,19 @@ def open_zeroshot(config: ZeroshotConfig, columns: ColumnsConfig | None = None) 
     option = f"{NAME}.templates"
     found = _read_list(config.templates, option) if config.templates else None
     templates = found or _find_list(images.shards, _TEMPLATES, option) or [TEMPLATE]
-    for template in templates:
-        if not any(place in template for place in _PLACES):
-            places = " or ".join(_PLACES)
-            raise ValueError(f"{option}={config.templates!r}: {template!r} must have {places} for the name")
+    for one in templates:
+        if not any(place in one for place in _PLACES):
+            said = f"{one!r} must have {' or '.join(_PLACES)} for the name"
+            raise ValueError(f"{option}={config.templates!r}: {said}")
     return Zeroshot(images, names, templates)
 
 
 def _find_list(shards: Sequence[ShardPath], name: str, option: str) -> list[str]:
     """Return the lines of a file in the folder of the first shard, or in its parent; empty without it."""
-    for shard in shards[:1]:
-        for folder in (shard.uri.rpartition("/")[0], shard.uri.rpartition("/")[0].rpartition("/")[0]):
-            if folder and Folder(folder).exists(name):
-                return _read_list(f"{folder}/{name}", option)
+    folder = shards[0].uri.rpartition("/")[0] if shards else ""
+    for place in (folder, folder.rpartition("/")[0]):
+        if place and Folder(place).exists(name):
+            return _read_list(f"{place}/{name}", option)
     return []
 
 
@@ -335,7 +315,6 @@ class LinearProbe:
         return [*self.train.shards, *self.test.shards]
 
     def list_texts(self, pictures: Pictures) -> list[str]:
-        """Return an empty list: no text is read."""
         return []
 
     def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
@@ -375,7 +354,9 @@ class LinearProbe:
         weight_CD = np.append(fitted.weight_CD, fitted.bias_C[:, None], axis=1)
         tested = classify_images(LINEAR_PROBE, asked, label_G, feature_GD, weight_CD, names)
         found = {PENALTY: str(penalty).encode(), VALIDATION: str(max(shares)).encode()}
-        return pa.concat_tables([tested, list_unread(LINEAR_PROBE, known)]).replace_schema_metadata(found)
+        bad = [i for i, status in enumerate(known.statuses) if status != OK]
+        unread = pa.table(_describe(LINEAR_PROBE, TRAIN, known, bad), CLASSIFIED_SCHEMA)
+        return pa.concat_tables([tested, unread]).replace_schema_metadata(found)
 
 
 def open_linear_probe(

@@ -19,7 +19,7 @@ from raycomp.data.runs import TIMES, digest, fetch_model, find_model
 from raycomp.evaluation import results
 from raycomp.evaluation.benchmarks.choice import DEFECTS, report_defects
 from raycomp.evaluation.choices import Evaluation, Pictures, fingerprint_controls, key_pictures
-from raycomp.evaluation.classification import LabelledImages, LinearProbe
+from raycomp.evaluation.classification import LinearProbe
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.embed import Embedder, check_images, embed_pictures, embed_texts
 from raycomp.evaluation.index import Touched, Untouched, find_touched, grade_untouched
@@ -54,18 +54,17 @@ def evaluate(
     check_outside(asked, out)
     check_writable(out)  # before anything is read
     config = replace(asked, model=find_model(asked.model))
-    warnings: list[str] = []
+    opened, warnings = open_evaluations(config, say), list[str]()
 
-    def warn(lines: Iterable[str]) -> None:
+    def warn(*lines: str) -> None:
         for line in lines:
             warnings.append(line)
             say(line)
 
-    opened = open_evaluations(config, say)
-    warn(line for one in opened for line in one.warnings)
+    warn(*(line for one in opened for line in one.warnings))
     runs.refuse_early("evaluate", config, out)
     touched, lost = find_touched(config)
-    warn(lost)
+    warn(*lost)
     spec = describe_scorer(fetch_model(config.model))
     fingerprint = partial(_fingerprint, config, spec, touched)
     rerun = runs.command_line("raycomp evaluate", changed_options(asked), out)
@@ -73,9 +72,8 @@ def evaluate(
     with start_run("evaluate", config, fingerprint, out, say, rerun, outputs=outputs, cost=cost) as run:
         if run.is_finished:
             return run.record
-        with connect(
-            config.cluster, run.folder, run.lease.check, say=say, gpus_per_scorer=gpus_per_scorer
-        ) as session:
+        place = config.cluster, run.folder, run.lease.check
+        with connect(*place, say=say, gpus_per_scorer=gpus_per_scorer) as session:
             run.bind(session.device, session.gpu)
             embedder = Embedder(config, spec, run.work, session, run.lease.check)
             evaluations = [one.evaluation for one in opened]
@@ -85,17 +83,16 @@ def evaluate(
             leaks = find_leaks(evaluations, pictures, trained)
             for leak in leaks:
                 runs.check_left(leak, config.overlap)
-                warn(runs.warn_leak(leak, config.overlap))
+                warn(*runs.warn_leak(leak, config.overlap))
             if config.overlap == DROP and trained is not None:
                 pictures = pictures.bar(trained.image_K)
             texts, read = embed_texts(embedder, evaluations, pictures)
         tables = {evaluation.name: evaluation.grade(pictures, texts) for evaluation in evaluations}
         untouched = None if touched is None else grade_untouched(touched, evaluations, pictures, texts)
         stats = {name: one for name, one in (("pictures", seen), ("texts", read)) if one.statuses.total()}
-        is_known = trained is not None or config.model.weights.startswith("random:")
-        if config.overlap == DROP and not is_known:
+        if config.overlap == DROP and trained is None and not config.model.weights.startswith("random:"):
             said = "its training images are unknown, so overlap=drop drops none of them"
-            warn([f"{config.model.said_weights}: {said}"])
+            warn(f"{config.model.said_weights}: {said}")
         _close(run, opened, tables, untouched, leaks, stats, spec, warnings, say)
     return run.record
 
@@ -129,50 +126,47 @@ def _close(
     """Write scores and table; record the counts and the results."""
     lines: list[Line] = []
     margins: list[Margin] = []
+    read, came = Counter[str](), Counter[str]()
     for name, table in tables.items():
         write_table(table, run.folder.at("scores", f"{name}.parquet"), table.schema)
         outcomes = compute_outcomes(table)
         lines += make_lines(name, outcomes)
         margins += results.compute_margins(name, outcomes)
+        read.update(table[STATUS].to_pylist())
+        came.update(name_statuses(table))
     run.folder.write_bytes(write_csv([Line._fields, *lines]).encode(), TABLE)
     if untouched is not None:
         run.folder.write_bytes(write_csv([Line._fields, *untouched.lines]).encode(), UNTOUCHED)
-    read = Counter(status for table in tables.values() for status in table[STATUS].to_pylist())
-    came = Counter(status for table in tables.values() for status in name_statuses(table))
-    run.close(
-        read,
-        came,
-        OK,
-        reasons=DEFECTS,
-        preprocessing=vars(spec.image),
-        overlap=[leak.describe() for leak in leaks],
-        phases=runs.describe_phases(dict(stats)),
-        stages=runs.describe_stages(dict(stats)),
-        warnings=[*warnings, *(untouched.warnings if untouched else ())],
-    )
+        warnings += untouched.warnings
+    facts: dict[str, Any] = {
+        "preprocessing": vars(spec.image),
+        "overlap": [leak.describe() for leak in leaks],
+        "phases": runs.describe_phases(dict(stats)),
+        "stages": runs.describe_stages(dict(stats)),
+        "warnings": warnings,
+    }
+    run.close(read, came, OK, reasons=DEFECTS, **facts)
     for line in results.choose_main(lines):
         figure = plain(write_cell(Estimate.of(line)))
         some = "" if line.n == line.num_all else f" of {line.n:,} of {line.num_all:,} examples"
         say(f"{line.benchmark}: {line.metric}, {line.split} {figure}{some}")
-    for said in untouched.describe(lines) if untouched else ():
-        say(said)
+    both, said = untouched.report(lines) if untouched else (None, [])
+    for text in said:
+        say(text)
     choices = [choice for one in opened for choice in one.choices]
-    before = [report_defects(choices)] if choices else []
     losses = read_losses(run.record["config"]["model"]["weights"])
-    said = f"{came[OK]:,} of {sum(came.values()):,} rows scored; table: {run.folder.at(TABLE)}"
-    loss = draw_metric("Loss", "", losses, LOSS) if losses else None
     name = run.folder.uri.rstrip("/").rpartition("/")[2]
     page = render_page(
         "evaluation/page.html.jinja",
         run=run.record,
         answers=results.answer_evaluation(name, lines, margins),
         baselines=results.report_margins({name: margins}) if margins else None,
-        untouched=untouched.report(lines) if untouched else None,
+        untouched=both,
         figures=results.report_lines(lines),
-        before=before,
-        loss=loss,
+        before=[report_defects(choices)] if choices else [],
+        loss=draw_metric("Loss", "", losses, LOSS) if losses else None,
     )
-    run.report(said, page)
+    run.report(f"{came[OK]:,} of {came.total():,} rows scored; table: {run.folder.at(TABLE)}", page)
 
 
 def read_losses(weights: str) -> dict[str, np.ndarray] | None:
@@ -198,8 +192,10 @@ def find_leaks(evaluations: Iterable[Evaluation], pictures: Pictures, trained: K
     leaks = []
     for evaluation in evaluations:
         if isinstance(evaluation, LinearProbe):
-            image_N, no_texts = _list_labelled(evaluation.test, pictures), np.zeros(0, KEY)
-            learned = Known(merge_keys([_list_labelled(evaluation.train, pictures)]), no_texts)
+            halves = [one.find_examples(pictures) for one in (evaluation.train, evaluation.test)]
+            train_N, image_N = (one.key_N[one.good] for one in halves)
+            no_texts = np.zeros(0, KEY)
+            learned = Known(merge_keys([train_N]), no_texts)
             leaks.append(Leak(evaluation.name, OF_PROBE, count_shared(learned, image_N, no_texts)))
         else:
             place_N = np.array([pictures.place[picture] for picture in evaluation.pictures], np.int64)
@@ -209,9 +205,3 @@ def find_leaks(evaluations: Iterable[Evaluation], pictures: Pictures, trained: K
             text_T = key_texts(evaluation.list_texts(pictures))
             leaks.append(Leak(evaluation.name, OF_MODEL, count_shared(trained, image_N, text_T)))
     return leaks
-
-
-def _list_labelled(images: LabelledImages, pictures: Pictures) -> np.ndarray:
-    """Return the keys of images that can be used for training or testing."""
-    examples = images.find_examples(pictures)
-    return examples.key_N[examples.good]

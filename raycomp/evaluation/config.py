@@ -2,19 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from raycomp.config import options
 from raycomp.config.change import name_own
-from raycomp.config.options import (
-    CODE,
-    FREE,
-    INPUT,
-    NUM_PIXELS,
-    PLACE,
-    SHARE,
-    OptionGroup,
-    check,
-    one_of,
-    within,
-)
+from raycomp.config.options import CODE, FREE, INPUT, PLACE, SHARE, OptionGroup, one_of, within
 from raycomp.config.shared import ClusterConfig, ColumnsConfig, ModelConfig, ParserConfig, WavesConfig
 from raycomp.words import OVERLAPS, WARN
 
@@ -131,7 +121,7 @@ class EvaluateConfig(OptionGroup):
     the weights, where that is such a run."""
     rows: int | None = field(default=None, metadata=within("at least 1"))
     """Maximum rows of each split, from the first; none = all. VL-CheckList's own test uses 1000."""
-    max_pixels: int = field(default=100_000_000, metadata=NUM_PIXELS)
+    max_pixels: int = field(default=100_000_000, metadata=options.NUM_PIXELS)
     """Images with more pixels are not decoded, and counted."""
     max_bad_fraction: float = field(default=0.05, metadata=FREE | SHARE)
     """Maximum share of bad images among the images that are present, 0 to 1: they do not decode, are too
@@ -149,7 +139,7 @@ class EvaluateConfig(OptionGroup):
     def __post_init__(self) -> None:
         super().__post_init__()
         twice = len({*map(name_own, self.benchmarks)}) < len(self.benchmarks)
-        check(not twice, "benchmarks", ",".join(self.benchmarks), "different names")
+        options.check(not twice, "benchmarks", ",".join(self.benchmarks), "different names")
 
 
 @dataclass(frozen=True)

@@ -86,14 +86,12 @@ def _split_blocks(
     for start in range(0, len(entries), block_rows):
         some = entries[start : start + block_rows]
         positions = range(start, start + len(some))
-        yield (
-            some,
-            {
-                words.SHARD_ORDINAL: pa.array([ordinal] * len(some), pa.int32()),
-                words.POSITION: pa.array(positions, pa.int32()),
-                words.IS_LAST: [position == len(entries) - 1 for position in positions],
-            },
-        )
+        columns = {
+            words.SHARD_ORDINAL: pa.array([ordinal] * len(some), pa.int32()),
+            words.POSITION: pa.array(positions, pa.int32()),
+            words.IS_LAST: [position == len(entries) - 1 for position in positions],
+        }
+        yield some, columns
 
 
 def prepare_pixels(table: pa.Table, spec: ScorerSpec, max_pixels: int) -> pa.Table:
@@ -218,25 +216,11 @@ def _embed(
     if not items:
         return [], Stats()
     session, work = embedder.session, embedder.work
-    steps = Pass(
-        session,
-        items=items,
-        read=partial(read, block_rows=session.block_rows),
-        stages=stages,
-        part=Part(schema),
-        rows=session.block_rows,
-        scorer_rows=session.rows_per_call(rows_per_call),
-    )
-    phase = Phase(
-        name,
-        work,
-        embedder.config.waves,
-        steps,
-        merge_parts,
-        (work.at(name), schema),
-        embedder.check_lease,
-    )
-    stats = phase.run()
+    rows: dict[str, Any] = {"rows": session.block_rows, "scorer_rows": session.rows_per_call(rows_per_call)}
+    read_blocks = partial(read, block_rows=session.block_rows)
+    steps = Pass(session, items=items, read=read_blocks, stages=stages, part=Part(schema), **rows)
+    merge = merge_parts, (work.at(name), schema)
+    stats = Phase(name, work, embedder.config.waves, steps, *merge, embedder.check_lease).run()
     return [parquet.read_columns(work.at(name, f"{ordinal:05d}.parquet")) for ordinal in items], stats
 
 

@@ -109,10 +109,14 @@ def read_touched(source: str) -> Touched:
         found_N = table[CONTAMINATED_BY].filter(pa.array(kept_N)).to_pylist()
         hits |= {(hit["benchmark"], hit["row"]) for found in found_N for hit in found}
     images, tested, benchmarks = read_index(_find_index(run))
-    sha256s = [row["sha256"] for row in _take(images, "image", hits)]
+    image_rows = zip(*(images[name].to_pylist() for name in ("benchmark", "image", "sha256")), strict=True)
+    sha256s = [sha256 for *place, sha256 in image_rows if tuple(place) in hits]
     found: dict[str, set[str]] = {name: set() for name in benchmarks}
-    for row in _take(tested, "row", hits):
-        found[row["benchmark"]].add(row["text"])
+    for name, row, text in zip(
+        *(tested[one].to_pylist() for one in ("benchmark", "row", "text")), strict=True
+    ):
+        if (name, row) in hits:
+            found[name].add(text)
     texts = {name: frozenset(own) for name, own in found.items()}
     identity = {TRAINED_ON: identify(run), **fingerprint_index(DecontaminateConfig(_find_index(run)))}
     return Touched(source, merge_keys([key_images(sha256s)]), texts, identity)
@@ -120,11 +124,6 @@ def read_touched(source: str) -> Touched:
 
 def _find_index(run: Mapping[str, Any]) -> str:
     return run["config"].get("decontaminate", {}).get("index") or ""
-
-
-def _take(table: pa.Table, name: str, hits: set[tuple[str, str]]) -> list[dict[str, Any]]:
-    pairs = zip(table["benchmark"].to_pylist(), table[name].to_pylist(), strict=True)
-    return table.filter(pa.array([pair in hits for pair in pairs], pa.bool_())).to_pylist()
 
 
 @dataclass(frozen=True)
@@ -136,31 +135,23 @@ class Untouched:
     warnings: Sequence[str]
     """A line for each benchmark that has no such score."""
 
-    def describe(self, every: Sequence[Line]) -> list[str]:
-        """Return the lines that a command prints; ``every`` are the scores of all examples."""
-        said = (
-            f"{line.benchmark}: {line.metric}, {line.split} {plain(write_cell(Estimate.of(line)))} on the "
-            f"{line.n:,} of {whole.n:,} untouched examples"
-            for line, whole in self._pair(every)
-        )
-        return [*said, *self.warnings]
-
-    def report(self, every: Sequence[Line]) -> Table:
-        """Return a table with the scores of all examples and those of untouched ones."""
+    def report(self, every: Sequence[Line]) -> tuple[Table, list[str]]:
+        """Return a table with the scores of all examples, ``every``, and of untouched ones; and the lines
+        that a command prints."""
+        wholes = {(line.benchmark, line.metric, line.split): line for line in choose_main(every)}
         rows: list[tuple[Cell, ...]] = []
-        for line, whole in self._pair(every):
-            values = Estimate.of(whole), Estimate.of(line), whole.n, whole.n - line.n
-            rows.append((f"{line.benchmark}: {line.metric}", line.split, *values))
+        said = []
+        for line in choose_main(self.lines):
+            whole, name = wholes[line.benchmark, line.metric, line.split], f"{line.benchmark}: {line.metric}"
+            figure, counts = Estimate.of(line), f"{line.n:,} of {whole.n:,} untouched examples"
+            rows.append((name, line.split, Estimate.of(whole), figure, whole.n, whole.n - line.n))
+            said.append(f"{name}, {line.split} {plain(write_cell(figure))} on the {counts}")
         columns = ("Score", "split", Column("all examples"), Column("untouched"), "n", "touched")
         note = (
             f"Touched: the image or a text is among the samples that {self.source} kept, by contaminated_by "
             "in its marks. In retrieval, touched images are no targets either."
         )
-        return Table("All examples and untouched ones", columns, rows, note)
-
-    def _pair(self, every: Sequence[Line]) -> list[tuple[Line, Line]]:
-        whole = {(line.benchmark, line.metric, line.split): line for line in choose_main(every)}
-        return [(line, whole[line.benchmark, line.metric, line.split]) for line in choose_main(self.lines)]
+        return Table("All examples and untouched ones", columns, rows, note), [*said, *self.warnings]
 
 
 def grade_untouched(
@@ -185,19 +176,11 @@ def grade_untouched(
 
 
 IMAGES, TEXTS = "images.parquet", "texts.parquet"
-IMAGES_SCHEMA = pa.schema(
-    [
-        ("benchmark", pa.string()),
-        ("image", pa.string()),
-        ("sha256", pa.string()),
-        ("ids", pa.list_(pa.string())),
-        ("view", pa.string()),
-        ("hash", pa.uint64()),
-        ("thumbnail", pa.binary(THUMBNAIL * THUMBNAIL)),
-    ]
-)
+_TEXTS = dict.fromkeys(("benchmark", "image", "sha256"), pa.string())
+_VIEW = {"ids": pa.list_(pa.string()), "view": pa.string(), "hash": pa.uint64()}
+IMAGES_SCHEMA = pa.schema({**_TEXTS, **_VIEW, "thumbnail": pa.binary(THUMBNAIL * THUMBNAIL)})
 TEXTS_SCHEMA = pa.schema(
-    [("benchmark", pa.string()), ("row", pa.string()), ("text", pa.string()), ("is_negative", pa.bool_())]
+    {**dict.fromkeys(("benchmark", "row", "text"), pa.string()), "is_negative": pa.bool_()}
 )
 _FILES_PER_TASK = 64
 _ROWS = 64
@@ -222,9 +205,8 @@ def index_eval(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, 
             return run.record
         with connect(config.cluster, run.folder, run.lease.check, scores=False, say=say):
             statuses: Counter[str] = Counter()
-            num_views = write_groups(
-                _index_images(opened, config.max_pixels, statuses), run.folder.at(IMAGES), IMAGES_SCHEMA
-            )
+            tables = _index_images(opened, config.max_pixels, statuses)
+            num_views = write_groups(tables, run.folder.at(IMAGES), IMAGES_SCHEMA)
             limits = config.max_bad_fraction, config.max_missing_fraction
             check_bad_pictures("benchmarks", statuses, *limits)
         texts = [_list_texts(one) for one in opened]
@@ -252,17 +234,14 @@ def _index_some(job: Any, benchmark: str, max_pixels: int) -> tuple[pa.Table, Co
     rows, statuses = [], Counter[str]()
     for name, data in _read_images(job):
         try:
-            if data is None:
-                raise ImageFault(NO_IMAGE, "no bytes")
-            image = decode_image(data, max_pixels)
+            image = None if data is None else decode_image(data, max_pixels)
         except ImageFault as fault:
             statuses[fault.status] += 1
             continue
-        statuses[OK] += 1
-        sha256, ids = hashlib.sha256(data).hexdigest(), find_source_ids(name)
-        for view in list_views(image):
-            thumbnail = view.thumbnail.tobytes()
-            rows.append((benchmark, name, sha256, ids, view.name, view.hash, thumbnail))
+        statuses[NO_IMAGE if image is None else OK] += 1
+        if data is not None and image is not None:
+            place = benchmark, name, hashlib.sha256(data).hexdigest(), find_source_ids(name)
+            rows += [(*place, view.name, view.hash, view.thumbnail.tobytes()) for view in list_views(image)]
     return _make_table(rows, IMAGES_SCHEMA), statuses
 
 
@@ -284,9 +263,8 @@ def _list_texts(opened: Opened) -> pa.Table:
     evaluation: Evaluation = opened.evaluation
     found: list[tuple[str, str, bool]] = []
     for choice in opened.choices:
-        row = f"{choice.split}/{choice.id}"
-        found += [(row, text, False) for text in choice.positives]
-        found += [(row, text, True) for text in choice.negatives]
+        texts = *((text, False) for text in choice.positives), *((text, True) for text in choice.negatives)
+        found += [(f"{choice.split}/{choice.id}", *text) for text in texts]
     if isinstance(evaluation, Retrieval):
         found += [(item.image, text, False) for item in evaluation.items for text in item.captions]
     for shard in () if opened.choices else evaluation.shards:

@@ -18,8 +18,8 @@ from raycomp.data.files import Folder, absolute_uri, join_uri
 from raycomp.data.inputs import LIST, ShardPath
 from raycomp.data.reader import list_records
 from raycomp.data.samples import CAPTION_COLUMNS, IMAGE_COLUMNS, find_column, parse_object
-from raycomp.evaluation.benchmarks.choice import is_text, parse_text, take, take_texts
-from raycomp.evaluation.choices import Picture, Pictures, Statuses, Texts, expand, read_samples, read_text
+from raycomp.evaluation.benchmarks.choice import is_text, parse_text, read_text, take, take_texts
+from raycomp.evaluation.choices import Picture, Pictures, Statuses, Texts, expand, read_samples
 from raycomp.evaluation.config import RetrievalConfig
 from raycomp.evaluation.embed import find_images
 from raycomp.schema import RETRIEVED_SCHEMA
@@ -92,12 +92,9 @@ class Retrieval:
         by_image = rank_items(found.image_MD, text_TD, item_M, own_T)
         by_text = rank_items(text_TD, found.image_MD, own_T, item_M)
         images, captions = _list_queries(found)
-        return pa.concat_tables(
-            [
-                _make_rows(words.IMAGE_TO_TEXT, images, by_image, len(own_T)),
-                _make_rows(words.TEXT_TO_IMAGE, captions, by_text, len(item_M)),
-            ]
-        )
+        _rank_queries(words.IMAGE_TO_TEXT, images, by_image, len(own_T))
+        _rank_queries(words.TEXT_TO_IMAGE, captions, by_text, len(item_M))
+        return pa.Table.from_pylist(images + captions, RETRIEVED_SCHEMA)
 
     def _find(self, pictures: Pictures, bad: Collection[str] = ()) -> _Found:
         """Return the images; those with a ``bad`` caption are bad. Raises ValueError unless at least two can
@@ -108,11 +105,9 @@ class Retrieval:
             if statuses[i] == words.OK and any(text in bad for text in item.captions):
                 statuses[i] = words.BAD_EMBEDDING
         is_good_N = np.array([status == words.OK for status in statuses])
-        num = int(is_good_N.sum())
-        if num < 2:
-            raise ValueError(
-                f"{self.option}: {num} of its {len(items)} images can be scored; add images with captions"
-            )
+        if is_good_N.sum() < 2:
+            said = f"{is_good_N.sum()} of its {len(items)} images can be scored"
+            raise ValueError(f"{self.option}: {said}; add images with captions")
         return _Found(items, statuses, image_ND[is_good_N])
 
     def _judge(self, pictures: Pictures) -> tuple[list[Item], list[str], np.ndarray]:
@@ -142,7 +137,7 @@ class Retrieval:
         # A list's further rows of an image have keys that end in #1 and so on: one item, with the captions of
         # all its good rows.
         places: dict[str, int] = {}
-        captions: list[list[str]] = []
+        joined: list[Item] = []
         chosen: list[int] = []
         for i, item in enumerate(items):
             name, _, number = item.image.rpartition("#")
@@ -150,12 +145,11 @@ class Retrieval:
             if place is None or words.OK not in (statuses[i], statuses[chosen[place]]):
                 places[item.image] = len(chosen)
                 chosen.append(i)
-                captions.append(list(item.captions))
+                joined.append(item)
+            elif statuses[chosen[place]] != words.OK:
+                chosen[place], joined[place] = i, item
             elif statuses[i] == words.OK:
-                is_first = statuses[chosen[place]] == words.OK
-                captions[place] = [*(captions[place] if is_first else ()), *item.captions]
-                chosen[place] = chosen[place] if is_first else i
-        joined = [Item(items[i].image, tuple(own)) for i, own in zip(chosen, captions, strict=True)]
+                joined[place] = joined[place]._replace(captions=joined[place].captions + item.captions)
         return joined, [statuses[i] for i in chosen], image_ND[chosen]
 
 
@@ -179,17 +173,14 @@ def _list_queries(found: _Found) -> tuple[list[dict[str, Any]], list[dict[str, A
     return images, captions
 
 
-def _make_rows(direction: str, queries: list[dict[str, Any]], ranks: Ranks, num_targets: int) -> pa.Table:
-    """Return the rows of queries; ``ranks`` covers those whose status is ok."""
+def _rank_queries(direction: str, queries: list[dict[str, Any]], ranks: Ranks, num_targets: int) -> None:
+    """Complete the rows of queries; ``ranks`` covers those whose status is ok."""
     found = zip(ranks.rank_Q.tolist(), ranks.ties_Q.tolist(), strict=True)
-    rows = []
     for query in queries:
-        row = {**query, "benchmark": NAME, "split": words.TEST, "direction": direction}
+        query |= {"benchmark": NAME, "split": words.TEST, "direction": direction}
         if query[words.STATUS] == words.OK:
-            row["rank"], row["ties"] = next(found)
-            row["num_targets"] = num_targets
-        rows.append(row)
-    return pa.Table.from_pylist(rows, RETRIEVED_SCHEMA)
+            query["rank"], query["ties"] = next(found)
+            query["num_targets"] = num_targets
 
 
 def find_captions(
@@ -215,9 +206,8 @@ def open_retrieval(
     file = None
     if "::" not in config.input:
         whole = absolute_uri(config.input)
-        is_file = whole.lower().endswith((".json", ".jsonl"))
         found_files = (join_uri(whole, name) for name in _FILES if Folder(whole).exists(name))
-        file = whole if is_file else next(found_files, None)
+        file = whole if whole.lower().endswith((".json", ".jsonl")) else next(found_files, None)
     if file is None:  # shards
         try:
             return Retrieval(said, (), {}, expand(config.input, option, columns))

@@ -295,7 +295,13 @@ _COLUMNS = {
     "mean_pas": "Mean drop of the cosine when a nonsense word replaces a noun that an image can show.",
     "score": "The value by which the last gate ranked the row; the larger stays.",
 }
-_IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif", "jfif")
+_IMAGES = "jpg jpeg png webp gif bmp tif tiff avif jfif"
+# The files of shards, and what each sample of them holds: images and captions are two sets, to be joined by
+# key, as mlcroissant 1.1 does not join two sets of files by parts of names.
+_OF_SHARDS: tuple[tuple[str, str, Any, str, str, str], ...] = (
+    (IMAGES, "image/*", [f"*.{end}" for end in _IMAGES.split()], "images", "image", "sc:ImageObject"),
+    (CAPTIONS, "text/plain", "*.txt", "captions", CAPTION, "sc:Text"),
+)
 
 
 def describe(
@@ -310,48 +316,27 @@ def describe(
 
     Licence and creator are left to the publisher, as text that says so.
     """
-
-    def describe_file(identity: str, name: str, file: ResultFile, form: str) -> dict[str, Any]:
-        return {
-            "@type": "cr:FileObject",
-            "@id": identity,
-            "name": posixpath.basename(name),
-            "contentUrl": name,
-            "encodingFormat": form,
-            "sha256": file.sha256,
-        }
-
-    files = [describe_file(TABLE, KEPT_FILE, kept, "application/x-parquet")]
-    columns = [
-        _describe_field(
-            ROWS,
-            column.name,
-            _COLUMNS[column.name],
-            _TYPES[str(column.type)],
-            {"fileObject": {"@id": TABLE}, "extract": {"column": column.name}},
-        )
-        for column in KEPT_SCHEMA
-    ]
+    tars = [(posixpath.basename(path), path, file, "application/x-tar") for path, file in shards]
+    files = []
+    for identity, path, file, form in ((TABLE, KEPT_FILE, kept, "application/x-parquet"), *tars):
+        stored_as = {"contentUrl": path, "encodingFormat": form, "sha256": file.sha256}
+        files.append(_make_node("FileObject", identity, posixpath.basename(path), **stored_as))
+    columns = []
+    for one in KEPT_SCHEMA:
+        source: dict[str, Any] = {"fileObject": {"@id": TABLE}, "extract": {"column": one.name}}
+        columns.append((one.name, _COLUMNS[one.name], _TYPES[str(one.type)], source))
     sets = [_describe_set(ROWS, "The rows of the subset, one per image-text pair.", UID, columns)]
-    if shards:
-        tars = [describe_file(posixpath.basename(n), n, file, "application/x-tar") for n, file in shards]
-        within = [{"@id": tar["@id"]} for tar in tars]
-        files += tars
-        for part, form, patterns in (
-            (IMAGES, "image/*", [f"*.{end}" for end in _IMAGES]),
-            (CAPTIONS, "text/plain", "*.txt"),
-        ):
-            files.append(
-                {
-                    "@type": "cr:FileSet",
-                    "@id": part,
-                    "name": part,
-                    "containedIn": within if len(within) > 1 else within[0],
-                    "encodingFormat": form,
-                    "includes": patterns,
-                }
-            )
-        sets += _describe_samples()
+    said = "The name of the sample in its shard: the row's uid, a hyphen and a number."
+    within = [{"@id": identity} for identity, *_ in tars]
+    for part, form, patterns, named, column, kind in _OF_SHARDS if shards else ():
+        found = {"containedIn": within if len(within) > 1 else within[0], "encodingFormat": form}
+        files.append(_make_node("FileSet", part, part, **found, includes=patterns))
+        key, content = (
+            {"fileSet": {"@id": part}, "extract": {"fileProperty": one}} for one in ("filename", "content")
+        )
+        named_by = (KEY, said, "sc:Text", {**key, "transform": {"regex": r"^(.+)\.\w+$"}})
+        own = [named_by, (column, f"The {column} of the sample.", kind, content)]
+        sets.append(_describe_set(named, f"The {named} of the shards.", KEY, own))
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -369,47 +354,20 @@ def describe(
     }
 
 
-def _describe_samples() -> Iterator[dict[str, Any]]:
-    """Yield the record sets of the shards' images and captions, each with the key of its sample.
-
-    They are two, to be joined by key: mlcroissant 1.1 does not join two sets of files by parts of names.
-    """
-    said = "The name of the sample in its shard: the row's uid, a hyphen and a number."
-    for name, files, column, kind in (
-        ("images", IMAGES, "image", "sc:ImageObject"),
-        ("captions", CAPTIONS, CAPTION, "sc:Text"),
-    ):
-        key, content = (
-            {"fileSet": {"@id": files}, "extract": {"fileProperty": one}} for one in ("filename", "content")
-        )
-        key["transform"] = {"regex": r"^(.+)\.\w+$"}
-        fields = [
-            _describe_field(name, KEY, said, "sc:Text", key),
-            _describe_field(name, column, f"The {column} of the sample.", kind, content),
-        ]
-        yield _describe_set(name, f"The {name} of the shards.", KEY, fields)
+def _make_node(kind: str, identity: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"@type": f"cr:{kind}", "@id": identity, "name": name, **more}
 
 
-def _describe_set(name: str, said: str, key: str, fields: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "@type": "cr:RecordSet",
-        "@id": name,
-        "name": name,
-        "description": said,
-        "key": {"@id": f"{name}/{key}"},
-        "field": fields,
-    }
-
-
-def _describe_field(within: str, name: str, said: str, kind: str, source: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "@type": "cr:Field",
-        "@id": f"{within}/{name}",
-        "name": name,
-        "description": said,
-        "dataType": kind,
-        "source": source,
-    }
+def _describe_set(
+    name: str, said: str, key: str, columns: Sequence[tuple[str, str, str, dict[str, Any]]]
+) -> dict[str, Any]:
+    """Return a set of records; ``columns``: name, description, type and source of each."""
+    fields = [
+        _make_node("Field", f"{name}/{column}", column, description=what, dataType=kind, source=source)
+        for column, what, kind, source in columns
+    ]
+    key_node = {"@id": f"{name}/{key}"}
+    return _make_node("RecordSet", name, name, description=said, key=key_node, field=fields)
 
 
 CARD, CROISSANT = "README.md", "croissant.json"

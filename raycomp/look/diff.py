@@ -38,22 +38,11 @@ from raycomp.data.inputs import fingerprint_shards
 from raycomp.data.parquet import count_caption_words, new_groups
 from raycomp.data.runs import SUBSET_KINDS, TIMES, digest, find_curation, identify, read_finished
 from raycomp.evaluation.compare import list_tails
-from raycomp.evaluation.results import Answer
+from raycomp.evaluation.results import Answer, say_answers
 from raycomp.look.config import DiffConfig
 from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, command_line, start_run
-from raycomp.table import (
-    Column,
-    Estimate,
-    Numeral,
-    PValue,
-    Table,
-    number,
-    percent,
-    plain,
-    write_cell,
-    write_csv,
-)
+from raycomp.table import Column, Estimate, Numeral, PValue, Table, number, percent, write_cell, write_csv
 
 
 @dataclass(frozen=True)
@@ -231,15 +220,11 @@ MOST_CONCEPTS = 1_000_000
 many."""
 FIRST, SECOND = "outcome_first", "outcome_second"
 _TEXTS = (words.UID, words.KEY, words.SHARD, words.IMAGE_SHA256, words.CAPTION)
-_MOVED = {name: pa.string() for name in _TEXTS}
-_MOVED |= {
-    words.ALIGNMENT: pa.float32(),
-    words.MEAN_PAS: pa.float32(),
-    FIRST: pa.string(),
-    SECOND: pa.string(),
-}
-MOVED_SCHEMA = pa.schema(list(_MOVED.items()))
-_COLUMNS = (*MOVED_SCHEMA.names[:-2], words.POSITION, words.URL, words.STATUS, words.PHRASES)
+_NUMBERS = dict.fromkeys(MEASURES[1:], pa.float32())
+MOVED_SCHEMA = pa.schema(
+    {**dict.fromkeys(_TEXTS, pa.string()), **_NUMBERS, **dict.fromkeys((FIRST, SECOND), pa.string())}
+)
+_COLUMNS = (*_TEXTS, *_NUMBERS, words.POSITION, words.URL, words.STATUS, words.PHRASES)
 
 
 @dataclass
@@ -505,33 +490,16 @@ def report_moves(joined: Joined, names: Names) -> Table:
 
 def report_concepts(moved: Iterable[Moved], names: Names, side: int, title: str) -> Table:
     """Return the concepts of a side (``Moved.side``) with shares, difference, interval and p."""
-    columns = (
-        "Concept",
-        "type",
-        Column(names[0], "%", 2),
-        Column(names[1], "%", 2),
-        Column("difference", "points", 2),
-        "rows lost with it",
-        "rows gained with it",
-        "p",
-        "p after Holm",
-    )
-    rows: list[tuple[Any, ...]] = [
-        (
-            one.concept,
-            one.type,
-            100 * one.share_first,
-            100 * one.share_second,
-            Estimate(one.difference, one.low, one.high).times(100),
-            one.only_first,
-            one.only_second,
-            PValue(one.p),
-            PValue(one.p_holm),
-        )
-        for one in moved
-        if one.side == side
-    ]
-    return Table(title, columns, rows)
+    numbers = *(Column(name, "%", 2) for name in names), Column("difference", "points", 2)
+    counts = "rows lost with it", "rows gained with it", "p", "p after Holm"
+    rows: list[tuple[Any, ...]] = []
+    for one in moved:
+        if one.side == side:
+            shares = 100 * one.share_first, 100 * one.share_second
+            difference = Estimate(one.difference, one.low, one.high).times(100)
+            tests = one.only_first, one.only_second, PValue(one.p), PValue(one.p_holm)
+            rows.append((one.concept, one.type, *shares, difference, *tests))
+    return Table(title, ("Concept", "type", *numbers, *counts), rows)
 
 
 def list_means(changes: Changes) -> list[tuple[str, Estimate, Estimate, Estimate, Estimate]]:
@@ -551,6 +519,19 @@ def list_means(changes: Changes) -> list[tuple[str, Estimate, Estimate, Estimate
         difference = Estimate(value, value - reach, value + reach)
         found.append((_MEASURE_WORDS[measure], gained, lost, both, difference))
     return found
+
+
+def report_means(means: Iterable[tuple[str, *tuple[Estimate, ...]]], names: Names) -> Table:
+    """Return the table of the means: words with one digit, the others with four."""
+    rows = []
+    for measure, *own in means:
+        digits = 1 if measure == _MEASURE_WORDS[WORDS] else 4
+        rows.append((measure, *(Numeral(write_cell(value, digits)) for value in own)))
+    note = (
+        "95 % intervals, by the standard error over rows. Alignments of gained rows are those of "
+        f"{names[1]}, of other rows those of {names[0]}. PAS is of rows that have one."
+    )
+    return Table("Means of gained and lost rows", _MEANS, rows, note)
 
 
 CONCEPTS, OUTCOMES, OPTIONS, MEANS = "concepts.csv", "outcomes.csv", "options.csv", "means.csv"
@@ -587,40 +568,28 @@ def _close(run: Run, config: DiffConfig, sides: tuple[Side, Side], joined: Joine
     names = first, second
     with new_groups(run.folder.at(MOVED), MOVED_SCHEMA) as write:
         changes = find_changes(*sides, joined, config.examples, sides[1].config.seed, write)
-    moved, options = rank_concepts(changes), compare_options(*sides)
+    moved, options, means = rank_concepts(changes), compare_options(*sides), list_means(changes)
     moves = [(*pair, count) for pair, count in sorted(joined.moves.items())]
     tables = {
         CONCEPTS: write_csv([Moved._fields, *moved]),
         OUTCOMES: write_csv([("first", "second", "rows"), *moves]),
         OPTIONS: write_csv([Difference._fields, *options]),
-        MEANS: Table("", _MEANS, list_means(changes)).to_csv(),
+        MEANS: Table("", _MEANS, means).to_csv(),
     }
     for name, text in tables.items():
         run.folder.write_bytes(text.encode(), name)
     shared, rows = joined.num_shared, joined.moves.total()
-    run.close(
-        {words.OK: rows},
-        {words.OK: shared, ABSENT: rows - shared} if rows > shared else {words.OK: rows},
-        words.OK,
-    )
+    absent = {ABSENT: rows - shared} if rows > shared else {}
+    run.close({words.OK: rows}, {words.OK: shared, **absent}, words.OK)
     photos, why_lost = fetch_photos(sides[0], changes.picks[LOST].samples)
     gained_photos, why_gained = fetch_photos(sides[1], changes.picks[GAINED].samples)
     run.record["warnings"] = [*_warn(sides, changes), *dict.fromkeys([*why_lost, *why_gained])]
-    answers = answer_diff(joined, moved, names)
     for warning in run.record["warnings"]:
         say(f"warning: {warning}")
-    for answer in answers:
-        say(plain("\n  ".join([answer.head, *answer.details])))
+    answers = answer_diff(joined, moved, names)
+    say_answers(answers, say)
     both, lost, gained = joined.count_kept()
     run.record["rows"] = {"kept_in_both": both, "lost": lost, "gained": gained}
-    means = []
-    for measure, *own in list_means(changes):
-        digits = 1 if measure == _MEASURE_WORDS[WORDS] else 4
-        means.append((measure, *(Numeral(write_cell(value, digits)) for value in own)))
-    note = (
-        "95 % intervals, by the standard error over rows. Alignments of gained rows are those of "
-        f"{second}, of other rows those of {first}. PAS is of rows that have one."
-    )
     no_options = "" if options else "No option, version or fingerprint differs."
     page = render_page(
         "look/diff.html.jinja",
@@ -635,7 +604,7 @@ def _close(run: Run, config: DiffConfig, sides: tuple[Side, Side], joined: Joine
         more=report_concepts(moved, names, 1, f"More frequent in {second}"),
         less=report_concepts(moved, names, -1, f"Less frequent in {second}"),
         others=report_concepts(moved, names, 0, "Did not move"),
-        means=Table("Means of gained and lost rows", _MEANS, means, note),
+        means=report_means(means, names),
         options=Table("Options and fingerprints that differ", ("Option", *names), options, no_options),
         gained=changes.picks[GAINED].samples,
         lost=changes.picks[LOST].samples,
@@ -645,25 +614,18 @@ def _close(run: Run, config: DiffConfig, sides: tuple[Side, Side], joined: Joine
     run.report(f"{gained:,} rows gained, {lost:,} lost, {both:,} kept in both", page)
 
 
-def _warn(sides: tuple[Side, Side], changes: Changes) -> list[str]:
-    """Return what limits the comparison of concepts."""
-    found = []
+def _warn(sides: tuple[Side, Side], changes: Changes) -> Iterator[str]:
+    """Yield what limits the comparison of concepts."""
     then, now = (side.curated["fingerprint"] for side in sides)
-    other = [name for name in _CODE if then.get(name) != now.get(name)]
-    if other:
-        found.append(
+    if other := [name for name in _CODE if then.get(name) != now.get(name)]:
+        yield (
             f"concepts: {' and '.join(other)} differ between the runs, so one caption may have other "
             "phrases in each; a concept may seem to move for that reason"
         )
-    missing = [
-        f"{changes.rows[group] - changes.parsed[group]:,} of {changes.rows[group]:,} {name}"
-        for group, name in ((BOTH, "kept in both"), (LOST, "lost"), (GAINED, "gained"))
-        if changes.rows[group] > changes.parsed[group]
-    ]
-    if missing:
-        said = "rows without phrases, because they were not attributed, do not count"
-        found.append(f"concepts: {said}: {', '.join(missing)}")
-    lost = max((one.most_lost for one in changes.concepts.values()), default=0)
-    if lost:
-        found.append(f"concepts: the counter discards rare words; a count may be too low by up to {lost:,}")
-    return found
+    rows, parsed = changes.rows, changes.parsed
+    named = (BOTH, "kept in both"), (LOST, "lost"), (GAINED, "gained")
+    missing = [(rows[one] - parsed[one], f"{rows[one]:,} {name}") for one, name in named]
+    if said := ", ".join(f"{count:,} of {whole}" for count, whole in missing if count):
+        yield f"concepts: rows without phrases, because they were not attributed, do not count: {said}"
+    if lost := max((one.most_lost for one in changes.concepts.values()), default=0):
+        yield f"concepts: the counter discards rare words; a count may be too low by up to {lost:,}"

@@ -1,4 +1,4 @@
-"""The rows that ``raycomp explore`` shows: their cards, their index, and one Parquet file of them.
+"""``raycomp explore``: pages to look at the samples of a curation: cards, their index, a Parquet file.
 
 Cards and index are scripts rather than JSON: a page opened from a disk may load scripts, and nothing else,
 from next to it. The page holds the index's columns in memory, 18 bytes a row; orders and words are loaded
@@ -11,8 +11,7 @@ Columns of the Parquet file: all that hold one value a row; ``phrase_texts``; ``
 and path, as Hugging Face writes images; ``projection_x`` and ``projection_y``; ``neighbors``, a struct of
 ids, which are numbers of rows in the file from 0, and distances, 1 - cosine, equally many in every row:
 embedding-atlas asks for that.
-
-``raycomp explore``: pages to look at the samples of a curation."""
+"""
 
 import base64
 import importlib
@@ -86,12 +85,13 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A finished curation or selection, and the condition on its rows."""
+    """A finished curation or selection, and what is shown of it."""
 
     selection: SelectionRule
     gates: Gates
-    where: str | None
-    seed: int
+    config: ExploreConfig
+    shards: Mapping[str, ShardPath]
+    """The input's shards by name; none where they are gone."""
 
     def read(self, file: ScoresFile, with_nested: bool = True) -> pa.Table:
         """Return the columns of scores/ but embeddings, of marks/ but reasons, and the metadata, [N].
@@ -114,11 +114,12 @@ class Source:
 
     def find(self, table: pa.Table) -> np.ndarray:
         """Return for which rows the condition is true, bool [N]."""
-        if self.where is None:
+        where = self.config.where
+        if where is None:
             return np.ones(len(table), bool)
         flat = add_short_names({name: table[name] for name in list_flat(table)})
-        columns = {name: flat[name] for name in find_columns(WHERE, self.where, list(flat))}
-        value = evaluate(WHERE, self.where, pa.table(columns or {words.UID: table[words.UID]}))
+        columns = {name: flat[name] for name in find_columns(WHERE, where, list(flat))}
+        value = evaluate(WHERE, where, pa.table(columns or {words.UID: table[words.UID]}))
         return pc.fill_null(value, False).to_numpy()
 
 
@@ -129,8 +130,11 @@ def open_source(run: dict[str, Any], source: str, config: ExploreConfig) -> tupl
     """
     curation = posixpath.dirname(run["scores"]) if run["kind"] == "select" else source
     files = add_metadata_files(list_marked(run, source), Folder(curation))
-    selection = make_selection(read_config(run["config"]))
-    found = Source(selection, Gates.from_dict(run["gates"]), config.where, config.seed)
+    curated, shards = read_config(run["config"]), dict[str, ShardPath]()
+    if curated.prepare.stored_embeddings is None:
+        with suppress(ValueError):  # the input may be gone
+            shards = {one.name: one for one in expand_input(curated.input, None, curated.columns)}
+    found = Source(make_selection(curated), Gates.from_dict(run["gates"]), config, shards)
     if config.where is not None:  # an error now, not after half the files
         found.find(found.read(files[0], with_nested=False).slice(0, 0))
     return found, files
@@ -145,13 +149,12 @@ def _cut(drawn: np.ndarray, most: int) -> np.ndarray:
     return drawn if len(drawn) <= most else drawn[np.argsort(drawn, order=_DRAWN.names)[:most]]
 
 
-def draw_rows(source: Source, files: list[ScoresFile], most: int) -> Drawn:
-    """Return the rows for which the condition is true; of more than ``most``, those of the smallest seeded
-    hash of their uid. Memory is bounded by a multiple of ``most``."""
-    outcomes: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    kept = np.empty(0, _DRAWN)
-    for found, drawn, num in map_files(_draw_file, list(enumerate(files)), source, most, label="rows"):
+def draw_rows(source: Source, files: list[ScoresFile]) -> Drawn:
+    """Return the rows for which the condition is true; of more than ``config.rows``, those of the smallest
+    seeded hash of their uid. Memory is bounded by a multiple of that number."""
+    outcomes, counts = Counter[str](), Counter[str]()
+    most, kept = source.config.rows, np.empty(0, _DRAWN)
+    for found, drawn, num in map_files(_draw_file, list(enumerate(files)), source, label="rows"):
         outcomes.update(found)
         counts.update({NOT_SHOWN: found.total() - num, SHOWN: num})
         kept = np.concatenate([kept, drawn])
@@ -168,24 +171,20 @@ def draw_rows(source: Source, files: list[ScoresFile], most: int) -> Drawn:
     return Drawn(shown, outcomes, counts)
 
 
-def _draw_file(
-    numbered: tuple[int, ScoresFile], source: Source, most: int
-) -> tuple[Counter[str], np.ndarray, int]:
+def _draw_file(numbered: tuple[int, ScoresFile], source: Source) -> tuple[Counter[str], np.ndarray, int]:
     """Return the outcomes of a file's rows, the first rows of the draw, and how many rows fit."""
     ordinal, file = numbered
     table = source.read(file, with_nested=False)
     row_M = np.flatnonzero(source.find(table))
     drawn = np.empty(len(row_M), _DRAWN)
     uids = table[words.UID].take(pa.array(row_M))
-    drawn["hash"] = hash_uids(parse_uids(uids), source.seed) if len(row_M) else 0
+    drawn["hash"] = hash_uids(parse_uids(uids), source.config.seed) if len(row_M) else 0
     drawn["file"], drawn["row"] = ordinal, row_M
-    return Counter(table[words.OUTCOME].to_pylist()), _cut(drawn, most), len(row_M)
+    return Counter(table[words.OUTCOME].to_pylist()), _cut(drawn, source.config.rows), len(row_M)
 
 
 # Rows of one job: their small photos are held in memory, and a tar is read anew for each.
 _ROWS_PER_JOB = 50_000
-Shards = Mapping[str, ShardPath]
-"""The input's shards by name; none where they are gone."""
 
 
 class Embeddings(NamedTuple):
@@ -245,20 +244,18 @@ def list_targets(table: pa.Table, name: str) -> list[Any]:
     return table[name].to_pylist() if name in table.column_names else [None] * len(table)
 
 
-def read_rows(
-    job: Job, source: Source, config: ExploreConfig, shards: Shards
-) -> tuple[pa.Table, dict[int, bytes]]:
+def read_rows(job: Job, source: Source) -> tuple[pa.Table, dict[int, bytes]]:
     """Return the columns of a job's rows, and their small photos by place in the file.
 
     There is no photo where its bytes are not those that were scored.
     """
     shown = job.shown
     table = source.read(shown.file).take(pa.array(shown.row_M))
-    shard = shards.get(table[words.SHARD][0].as_py())
-    if shard is None or not config.thumbnails:
+    shard = source.shards.get(table[words.SHARD][0].as_py())
+    if shard is None or not source.config.thumbnails:
         return table, {}
     photos = stream_photos(shard, shown.file.uri, {*shown.row_M.tolist()})
-    small = ((place, shrink_photo(image, config.side)) for place, image in photos)
+    small = ((place, shrink_photo(image, source.config.side)) for place, image in photos)
     return table, {place: photo for place, photo in small if photo is not None}
 
 
@@ -291,19 +288,18 @@ def split_words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def write_cards(job: Job, source: Source, config: ExploreConfig, shards: Shards, folder: Folder) -> Indexed:
+def write_cards(job: Job, source: Source, folder: Folder) -> Indexed:
     """Write the cards of a job's rows to ``data/cards`` of the folder."""
-    table, photos = read_rows(job, source, config, shards)
+    table, photos = read_rows(job, source)
     names = [name for name in list_flat(table) if name != words.CAPTION]
     values = [map(_to_value, table[name].to_pylist()) for name in names]
     captions = table[words.CAPTION].to_pylist()
     phrases, contents = (list_targets(table, name) for name in (words.PHRASES, words.CONTENT_WORDS))
     nearest = zip(job.near_MK.tolist(), job.cosine_MK.tolist(), strict=True)
-    parts = zip(captions, phrases, contents, zip(*values, strict=True), nearest, strict=True)
+    places, rows = job.shown.row_M.tolist(), zip(*values, strict=True)
+    parts = zip(places, captions, phrases, contents, rows, nearest, strict=True)
     cards = []
-    for place, (caption, own, others, row, (near, cosines)) in zip(
-        job.shown.row_M.tolist(), parts, strict=True
-    ):
+    for place, caption, own, others, row, (near, cosines) in parts:
         card: dict[str, Any] = {"caption": caption and caption[:MOST_CHARACTERS], "values": [*row]}
         if caption and len(caption) > MOST_CHARACTERS:
             card["cut"] = len(caption) - MOST_CHARACTERS
@@ -438,32 +434,17 @@ _THUMBNAIL = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _NEIGHBORS = pa.struct([("ids", pa.list_(pa.int64())), ("distances", pa.list_(pa.float32()))])
 
 
-def check_atlas(uri: str, config: ExploreConfig) -> None:
-    """Raise ValueError where the file cannot be written, or umap is asked for and missing."""
-    if not uri.endswith(".parquet"):
-        raise ValueError(f"--atlas {uri}: must end in .parquet")
-    if config.projection == UMAP and importlib.util.find_spec("umap") is None:
-        raise ValueError("projection=umap: needs the package umap-learn; install it, or set projection=pca")
-
-
-def write_atlas(
-    jobs: Sequence[Job],
-    source: Source,
-    config: ExploreConfig,
-    shards: Shards,
-    embeddings: Embeddings,
-    uri: str,
-) -> str:
+def write_atlas(jobs: Sequence[Job], source: Source, embeddings: Embeddings, uri: str) -> str:
     """Write the rows of the jobs to the file; return the line that opens it."""
     place_M2 = np.full((embeddings.num_rows, 2), np.nan, np.float32)
-    if config.projection == UMAP:
-        model = importlib.import_module("umap").UMAP(metric="cosine", random_state=config.seed)
+    if source.config.projection == UMAP:
+        model = importlib.import_module("umap").UMAP(metric="cosine", random_state=source.config.seed)
         place_M2[embeddings.row_E] = model.fit_transform(embeddings.value_ED.astype(np.float32))
     else:
         place_M2[embeddings.row_E] = project_pca(embeddings.value_ED)
     places = [place_M2[job.shown.first :][: len(job.shown.row_M)] for job in jobs]
     placed = list(zip(jobs, places, strict=True))
-    tables = map_tasks(_make_table, placed, source, config, shards, label="atlas")
+    tables = map_tasks(_make_table, placed, source, label="atlas")
     first = next(tables)
     write_groups(chain([first], tables), uri, first.schema)
     return (
@@ -473,12 +454,10 @@ def write_atlas(
     )
 
 
-def _make_table(
-    placed: tuple[Job, np.ndarray], source: Source, config: ExploreConfig, shards: Shards
-) -> pa.Table:
+def _make_table(placed: tuple[Job, np.ndarray], source: Source) -> pa.Table:
     """Return the rows of a job with their photo, place and nearest rows."""
     job, place_M2 = placed
-    table, photos = read_rows(job, source, config, shards)
+    table, photos = read_rows(job, source)
     found = table.select(list_flat(table))
     texts = [one and [phrase["text"] for phrase in one] for one in list_targets(table, words.PHRASES)]
     found = found.append_column("phrase_texts", pa.array(texts, pa.list_(pa.string())))
@@ -511,26 +490,25 @@ def explore(
     source = absolute_uri(str(source))
     made = _read_source(source)
     found, scores = open_source(made, source, config)
-    curated, shards = read_config(made["config"]), dict[str, ShardPath]()
-    if curated.prepare.stored_embeddings is None:
-        with suppress(ValueError):  # the input may be gone
-            shards = {one.name: one for one in expand_input(curated.input, None, curated.columns)}
     if atlas is not None:
         atlas = absolute_uri(atlas)
-        check_atlas(atlas, config)
-
-    size = partial(count_bytes, [*shards.values()] if config.thumbnails else [])
+        if not atlas.endswith(".parquet"):
+            raise ValueError(f"--atlas {atlas}: must end in .parquet")
+        if config.projection == UMAP and importlib.util.find_spec("umap") is None:
+            said = "needs the package umap-learn; install it, or set projection=pca"
+            raise ValueError(f"projection=umap: {said}")
+    size = partial(count_bytes, [*found.shards.values()] if config.thumbnails else [])
     connected = partial(connect, config.cluster, scores=False, say=say, num_bytes=size)
 
     def work(folder: Folder | None) -> tuple[Drawn, list[Job], list[Indexed]]:
         """Draw the rows; write their cards to the folder, if there is one, and the atlas."""
-        drawn = draw_rows(found, scores, config.rows)
+        drawn = draw_rows(found, scores)
         embeddings = load_embeddings(drawn.shown)
         jobs, parts = plan_jobs(drawn.shown, embeddings, config), list[Indexed]()
         if folder is not None:
-            parts += map_tasks(write_cards, jobs, found, config, shards, folder, label="cards")
+            parts += map_tasks(write_cards, jobs, found, folder, label="cards")
         if atlas is not None:
-            say(write_atlas(jobs, found, config, shards, embeddings, atlas))
+            say(write_atlas(jobs, found, embeddings, atlas))
         return drawn, jobs, parts
 
     if out is None:
@@ -540,7 +518,7 @@ def explore(
             work(None)
         return None
     out = absolute_uri(str(out))
-    check_output(curated.input, out)
+    check_output(read_config(made["config"]).input, out)
     rerun = command_line(f"raycomp explore {shlex.quote(source)}", changed_options(config), out)
 
     def identify_source() -> dict[str, Any]:
@@ -552,7 +530,13 @@ def explore(
             with connected(run.folder, run.lease.check):
                 drawn, jobs, parts = work(run.folder)
             facts = write_index(parts, run.folder) if parts else {}
-            _close(run, made, source, drawn, jobs, facts, bool(shards))
+            origin = {
+                "has_photos": bool(found.shards),
+                "source": source,
+                "select": _write_select(made, source),
+                "explain": f"raycomp explain {shlex.quote(source)}",
+            }
+            _close(run, drawn, jobs, facts, origin)
     return run.record
 
 
@@ -563,15 +547,7 @@ def _read_source(source: str) -> dict[str, Any]:
     return run
 
 
-def _close(
-    run: Run,
-    made: dict[str, Any],
-    source: str,
-    drawn: Drawn,
-    jobs: list[Job],
-    facts: dict[str, Any],
-    has_photos: bool,
-) -> None:
+def _close(run: Run, drawn: Drawn, jobs: list[Job], facts: dict[str, Any], origin: dict[str, Any]) -> None:
     """Count the rows; write the script, what it must know, and the page."""
     counts = {name: count for name, count in drawn.counts.items() if count or name == SHOWN}
     num, read = counts[SHOWN], sum(counts.values())
@@ -580,20 +556,12 @@ def _close(
     for job in jobs:
         first = job.shown.first
         first_rows += range(first, first + len(job.shown.row_M), ROWS_PER_FILE)
-    about = {
-        **facts,
-        "id": record["id"],
-        "rows": num,
-        "cards": first_rows,
-        "all": dict(drawn.outcomes),
-        "has_photos": has_photos,
-        "source": source,
-        "select": _write_select(made, source),
-        "explain": f"raycomp explain {shlex.quote(source)}",
-    }
+    shown = {"id": record["id"], "rows": num, "cards": first_rows, "all": dict(drawn.outcomes)}
+    about = {**facts, **shown, **origin}
     script = files("raycomp.look").joinpath("explore.js").read_bytes()
     run.folder.write_bytes(script, DATA, "explore.js")
     put(run.folder, "index/about", {**about, "words": REASON_WORDS})
+    ranked = sorted(drawn.outcomes.items(), key=lambda item: (-item[1], item[0]))
     page = render_page(
         "look/explore.html.jinja",
         run={**record, "fingerprint": f"run {record['fingerprint']['run']}"},
@@ -602,10 +570,7 @@ def _close(
         where=config["where"],
         drawn=read - counts.get(NOT_SHOWN, 0) if NOT_DRAWN in counts else None,
         seed=config["seed"],
-        outcomes=[
-            (reason_words(name), count)
-            for name, count in sorted(drawn.outcomes.items(), key=lambda item: (-item[1], item[0]))
-        ],
+        outcomes=[(reason_words(name), count) for name, count in ranked],
         policy=_POLICY,
         index_mark=Html(INDEX_MARK),
     )

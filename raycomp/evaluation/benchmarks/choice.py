@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from raycomp.config.change import parse_json
 from raycomp.data.files import Folder
-from raycomp.table import Cell, Table
+from raycomp.table import Cell, Table, group_by
 
 EQUAL = "equal"
 DUPLICATE = "duplicate"
@@ -78,6 +78,16 @@ def _read_text(folder: Folder, name: str) -> str:
         raise ValueError(f"{folder.uri}: has no file {name}") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder.at(name)}: cannot be read as JSON: {error}") from error
+
+
+def read_text(uri: str, said: str) -> str:
+    """Return a text file; ValueError, starting with ``said``, where it cannot be read or is not UTF-8."""
+    try:
+        return Folder(uri).read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ValueError(f"{said}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{said}: cannot be read as UTF-8 ({' '.join(str(error).split())})") from error
 
 
 def parse_text(text: str, where: str) -> Any:
@@ -179,16 +189,13 @@ ROWS: dict[str, dict[str, int]] = {
 
 def warn_other_counts(choices: Iterable[Choice]) -> list[str]:
     """Return a line for every split whose number of rows is not the published one."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for choice in choices:
-        counts[choice.benchmark, choice.split] += 1
-        counts[choice.benchmark, ALL] += 1
-    lines = []
-    for (name, split), count in counts.items():
-        published = ROWS.get(name, {}).get(split, count)
-        if count != published:
-            lines.append(f"{name}: {split}: {count:,} rows, {published:,} are published")
-    return lines
+    counts = Counter((choice.benchmark, split) for choice in choices for split in (choice.split, ALL))
+    published = {place: ROWS.get(place[0], {}).get(place[1], count) for place, count in counts.items()}
+    return [
+        f"{name}: {split}: {count:,} rows, {published[name, split]:,} are published"
+        for (name, split), count in counts.items()
+        if count != published[name, split]
+    ]
 
 
 def report_defects(choices: Sequence[Choice]) -> Table:
@@ -196,13 +203,10 @@ def report_defects(choices: Sequence[Choice]) -> Table:
 
     The note lists the splits whose number of rows differs from the published one.
     """
-    rows = Counter((choice.benchmark, choice.split) for choice in choices)
-    sound = Counter((choice.benchmark, choice.split) for choice in choices if not choice.defects)
-    counts = Counter((choice.benchmark, choice.split, name) for choice in choices for name in choice.defects)
-    lines: list[list[Cell]] = [
-        [*place, count, sound[place], *(counts[*place, defect] for defect in DEFECTS)]
-        for place, count in rows.items()
-    ]
+    lines: list[list[Cell]] = []
+    for place, own in group_by(choices, lambda choice: (choice.benchmark, choice.split)).items():
+        counts = Counter(name for choice in own for name in choice.defects or ("sound",))
+        lines.append([*place, len(own), *(counts[name] for name in ("sound", *DEFECTS))])
     meanings = [f"{name}: {meaning}." for name, meaning in DEFECTS.items()]
     others = [f"{line}." for line in warn_other_counts(choices)]
     columns = ("benchmark", "split", "rows", "sound", *DEFECTS)
