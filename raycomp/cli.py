@@ -23,21 +23,11 @@ from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from raycomp.config import (
-    ClusterFailed,
-    DryRun,
-    LeaseLost,
-    Terminated,
-    TooMuchBadData,
-    UserError,
-    list_options,
-    load_config,
-    override_all,
-    read_space,
-    save_config,
-)
+from raycomp.config import ClusterFailed, DryRun, LeaseLost, Terminated, TooMuchBadData, UserError
+from raycomp.config.change import is_own, load_config, override_all, save_config
 from raycomp.config.commands import FLAGS, RAYCOMP, WORDS, Command, Program, import_object, list_presets
-from raycomp.config.options import Arguments, check_choice, split_none
+from raycomp.config.options import Arguments, check_choice, list_options, split_none
+from raycomp.config.shared import read_space
 from raycomp.models import deferred
 
 USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
@@ -89,29 +79,23 @@ class Reader:
             # An input may have a name, NAME=SHARDS, and a file any name.
             is_input = "input" in self.arguments and path not in self.places and os.path.exists(value)
             if is_input or os.path.exists(word):
-                raise ValueError(
-                    f"{word!r}: may be the option {path} or an input; write --{path}={value} or input={word}"
-                )
+                said = f"{word!r}: may be the option {path} or an input"
+                raise ValueError(f"{said}; write --{path}={value} or input={word}")
             self.line.options[path] = value
-        elif "job" in self.arguments and (word.endswith(_CONFIG) or word.rpartition(":")[0].endswith(".py")):
-            self.take_config(word)
+        elif "job" in self.arguments and (word.endswith(_CONFIG) or is_own(word)):
+            if self.line.config is not None:
+                raise ValueError(f"{word!r}: is a second config, after {self.line.config!r}; name one")
+            if os.path.isdir(word):
+                said = "is a folder that ends as a config does"
+                raise ValueError(f"{word!r}: {said}; write input={word} to read it")
+            self.line.config = word
         else:
             is_path = equals and re.fullmatch(r"[a-z]\w*(\.\w+)+", path)
             nearest = get_close_matches(path, self.hints, 1, 0.8) if is_path else []
             if nearest and not os.path.exists(value):
-                raise ValueError(
-                    f"{word!r}: is not an option, the nearest is {nearest[0]}; nor is it an input"
-                )
+                said = f"is not an option, the nearest is {nearest[0]}; nor is it an input"
+                raise ValueError(f"{word!r}: {said}")
             self.line.words.append(word)
-
-    def take_config(self, word: str) -> None:
-        if self.line.config is not None:
-            raise ValueError(f"{word!r}: is a second config, after {self.line.config!r}; name one")
-        if os.path.isdir(word):
-            raise ValueError(
-                f"{word!r}: is a folder that ends as a config does; write input={word} to read it"
-            )
-        self.line.config = word
 
     def take_flag(self, word: str) -> None:
         flag, equals, value = word.partition("=")
@@ -124,9 +108,8 @@ class Reader:
             path = negated = self.find(flag.removeprefix("--no-"))
         if path is not None and split_none(self.hints.get(path, str))[0] is bool:
             if not equals and self.rest and self.rest[0].lower() in _TRUTHS:
-                raise ValueError(
-                    f"{flag} {self.rest[0]}: takes a value after = alone; write {flag}={self.rest[0]}"
-                )
+                said = f"{flag} {self.rest[0]}: takes a value after = alone"
+                raise ValueError(f"{said}; write {flag}={self.rest[0]}")
             if negated and equals:
                 raise ValueError(f"{word}: takes no value; write --{path}={value}")
             self.line.options[path] = value if equals else "false" if negated else "true"
@@ -219,19 +202,19 @@ def read_values(command_name: str, command: Command, line: Line) -> list[Any]:
 
 def _make_config(name: str, command: Command, line: Line, options: dict[str, str]) -> Any:
     """Return the config that a preset, a file or the defaults start, with the options set."""
-    preset, named = line.flags.get("--preset"), line.config
-    if preset and named:
-        raise ValueError(f"--preset {preset} and {named!r}: are two configs; name one")
-    if preset:
-        known = list_presets(name)
-        check_choice("--preset", str(preset), [*known])
-        named = known[str(preset)]
-    if not named:
+    preset = str(line.flags.get("--preset", ""))
+    if preset and line.config:
+        raise ValueError(f"--preset {preset} and {line.config!r}: are two configs; name one")
+    if line.config:
+        return load_config(line.config, command.config, options)
+    if not preset:
         return override_all(command.config(), options)
+    known = list_presets(name)
+    check_choice("--preset", preset, [*known])
     try:
-        return load_config(named, command.config, options)
+        return load_config(known[preset], command.config, options)
     except ValueError as error:
-        raise ValueError(str(error).replace(named, f"--preset {preset}") if preset else str(error)) from error
+        raise ValueError(str(error).replace(known[preset], f"--preset {preset}")) from error
 
 
 def main(argv: Sequence[str] | None = None, program: Program = RAYCOMP) -> int:
@@ -276,10 +259,8 @@ def _ended_by_signals() -> Iterator[None]:
         raise Terminated(number)
 
     # A signal that was set to be ignored, as nohup does, stays so; only the main thread may set handlers.
-    is_main = threading.current_thread() is threading.main_thread()
-    signals = [
-        s for s in (signal.SIGTERM, signal.SIGHUP) if is_main and signal.getsignal(s) == signal.SIG_DFL
-    ]
+    may_end = (signal.SIGTERM, signal.SIGHUP) * (threading.current_thread() is threading.main_thread())
+    signals = [number for number in may_end if signal.getsignal(number) == signal.SIG_DFL]
     for number in signals:
         signal.signal(number, end)
     try:
@@ -317,9 +298,7 @@ def _print(text: str) -> None:
 
 def _printable(text: str) -> str:
     """Return the text with all characters escaped that a terminal would interpret."""
-    return "".join(
-        letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text
-    )
+    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
 
 
 def _run(program: Program, argv: Sequence[str]) -> None:

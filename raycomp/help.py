@@ -38,18 +38,9 @@ def describe_command(program: Program, name: str, is_whole: bool = False) -> str
     if command.example:
         lines += ["", f"  {program.name} {name} {command.example}"]
     flags = [flag for flag in command.flags if is_whole or flag in _FIRST]
-    rows = [WORDS[word] for word in shown] + [
-        (f"{flag} {FLAGS[flag][0]}".strip(), FLAGS[flag][1]) for flag in flags
-    ]
-    lines += ["", *(_row(*row) for row in rows)]
-    if "--preset" in flags:
-        rows[len(shown) + flags.index("--preset")] = (
-            "--preset NAME",
-            f"start from {', '.join(list_presets(name))}",
-        )
-    if "--preset" in flags:
-        named = ", ".join(list_presets(name))
-        rows[len(shown) + flags.index("--preset")] = ("--preset NAME", f"start from one of {named}")
+    rows = [WORDS[word] for word in shown]
+    rows += [(f"{flag} {FLAGS[flag][0]}".strip(), FLAGS[flag][1]) for flag in flags]
+    lines += ["", *("\n".join(_wrap(f"  {left:<{_LEFT - 4}}  {text}", " " * _LEFT)) for left, text in rows)]
     others = ", ".join(f"{flag} {FLAGS[flag][0]}".strip() for flag in command.flags if flag not in flags)
     lines += _wrap(f"  also {others}", "  ") if others else []
     if options and is_whole:
@@ -75,15 +66,11 @@ def _wrap(text: str, indent: str) -> list[str]:
     )
 
 
-def _row(left: str, text: str) -> str:
-    """Return a line of two columns, wrapped in the second."""
-    return "\n".join(_wrap(f"  {left:<{_LEFT - 4}}  {text}", " " * _LEFT))
-
-
 def describe_value(option: Option, shows_default: bool) -> str:
     """Return an option's type, default and range: ``float = 0.7; between 0 and 1``."""
     default = f" = {as_setting(option.default)}".rstrip() if shows_default else ""
-    return f"{name_type(option.hint)}{default}" + "; ".join(["", *filter(None, [option.marks.get("wanted")])])
+    wanted = option.marks.get("wanted")
+    return f"{name_type(option.hint)}{default}" + (f"; {wanted}" if wanted else "")
 
 
 def _describe(option: Option, command: Command, is_short: bool = False) -> Iterator[str]:
@@ -99,9 +86,8 @@ def _describe(option: Option, command: Command, is_short: bool = False) -> Itera
 def _list_all(command: Command) -> Iterator[str]:
     """Yield every option, those without a group first, each group below its heading."""
     paths = [f"{option.path}." for option in list_options(command.config, command.mark)]
-    known = [
-        one for one in iterate_options(command.config) if any(p.startswith(f"{one.path}.") for p in paths)
-    ]
+    every = iterate_options(command.config)
+    known = [one for one in every if any(path.startswith(f"{one.path}.") for path in paths)]
     for option in sorted(known, key=lambda one: bool(one.group) or "." in one.path):
         if option.group:
             none = " = none" * (option.default is None and command.mark is None)

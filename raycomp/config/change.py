@@ -24,20 +24,8 @@ from textwrap import shorten
 from types import ModuleType
 from typing import Any
 
-from raycomp.config.options import (
-    MOST_WHOLE,
-    Arguments,
-    Option,
-    Seconds,
-    Span,
-    UserError,
-    check,
-    get_group,
-    iterate_options,
-    list_options,
-    name_type,
-    split_none,
-)
+from raycomp.config import options as declared
+from raycomp.config.options import Arguments, Option, Seconds, Span, UserError, check, get_group, list_options
 
 
 def load_job(name: str) -> Any:
@@ -48,20 +36,17 @@ def load_job(name: str) -> Any:
     path, _, variant = name.partition(":")
     variant = variant or "config"
     if not Path(path).is_file() or Path(path).suffix != ".py":
-        raise ValueError(
-            f"{path}: no such config file; it must be FILE.yaml, FILE.json, FILE.py or FILE.py:VARIANT"
-        )
+        forms = "FILE.yaml, FILE.json, FILE.py or FILE.py:VARIANT"
+        raise ValueError(f"{path}: no such config file; it must be {forms}")
     with in_one_line(name, "return a config"):
         module = run_file(path)
         make = getattr(module, variant, None)
-        config = make() if callable(make) else None
-    if not callable(make):
-        # The file's own functions without parameters, in their order.
-        own = [one for one in vars(module).values() if getattr(one, "__module__", None) == module.__name__]
-        names = [one.__name__ for one in own if isfunction(one) and not signature(one).parameters]
-        known = ", ".join(names) or "none"
-        raise ValueError(f"{name}: {path} has no function {variant!r}, it has {known}")
-    return config
+        if callable(make):
+            return make()
+    # The file's own functions without parameters, in their order.
+    own = [one for one in vars(module).values() if getattr(one, "__module__", None) == module.__name__]
+    names = [one.__name__ for one in own if isfunction(one) and not signature(one).parameters]
+    raise ValueError(f"{name}: {path} has no function {variant!r}, it has {', '.join(names) or 'none'}")
 
 
 def run_file(path: str) -> ModuleType:
@@ -113,9 +98,8 @@ def load_own(option: str, value: str) -> Any:
 
 @lru_cache(maxsize=32)
 def _load(option: str, value: str, mtime_ns: int) -> Any:
-    path, name = find_file(value), name_own(value)
-    with in_one_line(f"{option}={value}", f"define {name}"):
-        return getattr(run_file(path), name, None)
+    with in_one_line(f"{option}={value}", f"define {name_own(value)}"):
+        return getattr(run_file(find_file(value)), name_own(value), None)
 
 
 def call_own(option: str, value: str, function: Callable, *args: Any) -> Any:
@@ -151,11 +135,11 @@ def parse_json(text: str | bytes) -> Any:
     """
 
     def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        record, names = dict(pairs), [name for name, _ in pairs]
-        if len(record) < len(pairs):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"{twice!r:.80} occurs twice in one object")
-        return record
+        names = [name for name, _ in pairs]
+        for name in names if len({*names}) < len(names) else ():
+            if names.count(name) > 1:
+                raise ValueError(f"{name!r:.80} occurs twice in one object")
+        return dict(pairs)
 
     return json.loads(text, object_pairs_hook=read_object)
 
@@ -209,8 +193,8 @@ def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> An
     # An option's own range may have no limit.
     for name, value in changes.items():
         numbers = [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, int)]
-        fits = all(abs(one) <= MOST_WHOLE for one in numbers)
-        check(fits, prefix + name, value, f"between -{MOST_WHOLE:,} and {MOST_WHOLE:,}")
+        fits = all(abs(one) <= declared.MOST_WHOLE for one in numbers)
+        check(fits, prefix + name, value, f"between -{declared.MOST_WHOLE:,} and {declared.MOST_WHOLE:,}")
     return changed
 
 
@@ -250,7 +234,7 @@ def list_hints(kind: Any) -> dict[str, Any]:
 
 def _read(path: str, hint: Any, value: Any) -> Any:
     """Read ``value`` as type ``hint``: a type known to ``_convert``, or that | None; a group only as None."""
-    kind, is_optional = split_none(hint)
+    kind, is_optional = declared.split_none(hint)
     if is_optional and (value is None or value in ("none", "None", "null")):
         return None
     if group := get_group(kind):
@@ -259,7 +243,7 @@ def _read(path: str, hint: Any, value: Any) -> Any:
     try:
         return _convert(kind, value)
     except (ValueError, LookupError) as error:
-        wanted = _WANTED.get(hint) or _WANTED.get(kind, f"of type {name_type(kind)}")
+        wanted = _WANTED.get(hint) or _WANTED.get(kind, f"of type {declared.name_type(kind)}")
         raise ValueError(f"{path}={value!r}: must be {wanted}") from error
 
 
@@ -268,20 +252,19 @@ def _convert(kind: Any, value: Any) -> Any:
     if typing.get_origin(kind) is tuple and isinstance(value, list | tuple | str):
         parts = filter(None, map(str.strip, value.split(","))) if isinstance(value, str) else value
         return tuple(_convert(typing.get_args(kind)[0], part) for part in parts)
+    text = str(value)
     if kind is bool:
-        return {"true": True, "false": False, "1": True, "0": False}[str(value).lower()]
+        return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
     if kind == Span:
-        text = str(value)
         return int(text) if text.isdecimal() else text
     if kind == Seconds:
-        text = str(value)
         return float(text[:-1]) * _UNITS[text[-1]] if text[-1:] in _UNITS else float(text)
     if kind == Arguments and isinstance(value, Mapping):
         return {str(name): _read_argument(one) for name, one in value.items()}
     if kind in (int, float):
-        return kind(str(value))
+        return kind(text)
     if kind is str and isinstance(value, str | int | float | os.PathLike) and not isinstance(value, bool):
-        return str(value).encode().decode()  # a path may hold bytes that are no text
+        return text.encode().decode()  # a path may hold bytes that are no text
     raise ValueError(value)
 
 
@@ -367,7 +350,10 @@ def save_config(config: Any, path: str) -> None:
     if Path(path).suffix in JSON:
         text = json.dumps(values, indent=2) + "\n"
     else:
-        text = "\n".join(_write_yaml(values, {one.path: one for one in iterate_options(type(config))})) + "\n"
+        text = (
+            "\n".join(_write_yaml(values, {one.path: one for one in declared.iterate_options(type(config))}))
+            + "\n"
+        )
     try:
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)
@@ -389,15 +375,10 @@ def _read_text(path: str, kind: Any, options: Mapping[str, Any]) -> Any:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
     if not isinstance(values, Mapping):
-        raise ValueError(
-            f"{path}: must hold options by name, as in align.keep: 0.5; an input is input={path}"
-        )
+        wanted = "options by name, as in align.keep: 0.5"
+        raise ValueError(f"{path}: must hold {wanted}; an input is input={path}")
     try:
-        values = dict(_each_once(flatten(values)))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    try:
-        return override_all(kind(), {**values, **options})
+        return override_all(kind(), {**dict(_each_once(flatten(values))), **options})
     except ValueError as error:
         is_named = any(f"{name}=" in str(error) or f"{name!r}:" in str(error) for name in options)
         raise error if is_named else ValueError(f"{path}: {error}") from error
@@ -436,13 +417,9 @@ def _write_yaml(values: Mapping[str, Any], options: Mapping[str, Option], within
 
     indent = "  " * within.count(".")
     for name, value in values.items():
-        option = options[within + name]
-        yield from textwrap.wrap(
-            option.text.replace("``", ""),
-            _WIDTH,
-            initial_indent=f"{indent}# ",
-            subsequent_indent=f"{indent}# ",
-        )
+        option, start = options[within + name], f"{indent}# "
+        text = option.text.replace("``", "")
+        yield from textwrap.wrap(text, _WIDTH, initial_indent=start, subsequent_indent=start)
         if option.group and value is not None:
             yield f"{indent}{name}:"
             yield from _write_yaml(value, options, f"{within}{name}.")

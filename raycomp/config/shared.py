@@ -9,28 +9,14 @@ drawn from; or OPTION=VALUE, which all trials share. Use ``;`` between values th
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, ClassVar
 
+from raycomp.config import options
 from raycomp.config.change import as_setting
-from raycomp.config.options import (
-    FILE,
-    FOLDER,
-    FREE,
-    PLACE,
-    Machine,
-    OptionGroup,
-    Seconds,
-    Span,
-    check,
-    checked_by,
-    one_of,
-    read_label,
-    read_machine,
-    read_span,
-    within,
-)
+from raycomp.config.options import FILE, FOLDER, FREE, PLACE, OptionGroup, Seconds, Span, one_of, within
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 ATTENTIONS = ("flash", "efficient", "math", "cudnn")
@@ -39,7 +25,7 @@ ATTENTIONS = ("flash", "efficient", "math", "cudnn")
 def _check_weights(name: str, weights: str) -> None:
     start, _, seed = weights.partition(":")
     fits = seed.isdecimal() and len(seed) <= 20 and int(seed) < 2**64
-    check(fits or start != "random", name, weights, "random:WHOLE_NUMBER, a number below 2^64")
+    options.check(fits or start != "random", name, weights, "random:WHOLE_NUMBER, a number below 2^64")
 
 
 @dataclass(frozen=True)
@@ -48,7 +34,7 @@ class ModelConfig(OptionGroup, name="model"):
 
     name: str = field(default="ViT-B-32", metadata=FILE)
     """An open_clip architecture name, or a path or s3:// uri of an open_clip model config (json)."""
-    weights: str = field(default="openai", metadata=FILE | checked_by(_check_weights))
+    weights: str = field(default="openai", metadata=FILE | options.checked_by(_check_weights))
     """An open_clip tag, a checkpoint's path or s3:// uri, a folder that ``raycomp train`` wrote, which then
     also sets the name, or ``random:SEED``."""
     precision: str = field(default="fp32", metadata=one_of(PRECISIONS))
@@ -82,7 +68,7 @@ class ScorerConfig(OptionGroup, name="scorer"):
 
     model: str = field(default="ViT-B-16", metadata=FILE)
     """An open_clip architecture name, or a path to an open_clip model config (json)."""
-    weights: str = field(default="openai", metadata=FILE | checked_by(_check_weights))
+    weights: str = field(default="openai", metadata=FILE | options.checked_by(_check_weights))
     """An open_clip tag, a checkpoint path, or ``random:SEED`` for test runs."""
     precision: str = field(default="fp32", metadata=one_of(PRECISIONS))
     """fp32, tf32 or bf16; normalisation and the cosine are always fp32. tf32 rounds the factors of matrix
@@ -121,11 +107,13 @@ class ScorerConfig(OptionGroup, name="scorer"):
         super().__post_init__()
         name, widths = self.attention, self.text_widths
         fits = name in (None, "efficient", "math") or self.precision == "bf16"
-        check(fits, "scorer.attention", name, "efficient or math, or scorer.precision bf16")
+        options.check(fits, "scorer.attention", name, "efficient or math, or scorer.precision bf16")
         fits = all(8 <= width <= 8192 and width % 8 == 0 for width in widths) and len(widths) <= 16
         ascends = list(widths) == sorted(set(widths))
         said = ",".join(map(str, widths))
-        check(fits and ascends, "scorer.text_widths", said, "up to 16 ascending multiples of 8, 8 to 8192")
+        options.check(
+            fits and ascends, "scorer.text_widths", said, "up to 16 ascending multiples of 8, 8 to 8192"
+        )
 
     @property
     def said_model(self) -> str:
@@ -187,7 +175,7 @@ class ClusterConfig(OptionGroup, name="cluster"):
     num_cpus: int | None = field(default=None, metadata=within("at least 1"))
     """Threads of the local executor; none = one per core. Logical CPUs of Ray started here; none = as many as
     the stages need."""
-    scorers: Span | None = field(default=None, metadata=checked_by(read_span))
+    scorers: Span | None = field(default=None, metadata=options.checked_by(options.read_span))
     """Scoring actors: N, or MIN..MAX of a pool that grows with the work and with the cluster. none = one per
     GPU, including GPUs that the cluster's autoscaler may start; one without GPUs. Training has
     ``train.workers``."""
@@ -207,26 +195,26 @@ class ClusterConfig(OptionGroup, name="cluster"):
     times in a row. Loading a model or reading up to a first block must take less."""
     price_per_hour: float | None = field(default=None, metadata=within("at least 0, and finite"))
     """Price of an hour of one worker, for ``--dry-run``; in any currency."""
-    machines: tuple[str, ...] = field(default=(), metadata=checked_by(read_machine))
+    machines: tuple[str, ...] = field(default=(), metadata=options.checked_by(options.read_machine))
     """Kinds of machines that ``--dry-run`` compares, each NAME:CPUS:GPUS:PRICE; PRICE is per hour."""
-    labels: tuple[str, ...] = field(default=(), metadata=checked_by(read_label))
+    labels: tuple[str, ...] = field(default=(), metadata=options.checked_by(options.read_label))
     """Labels, each KEY=VALUE, of the nodes that run scorers, training workers and language models; none
     = any node. cluster.yaml labels its nodes ray.io/market-type=spot or on-demand."""
 
     @property
-    def priced(self) -> list[Machine]:
+    def priced(self) -> list[options.Machine]:
         """The machines that are compared."""
-        return [read_machine("cluster.machines", machine) for machine in self.machines]
+        return [options.read_machine("cluster.machines", machine) for machine in self.machines]
 
     @property
     def selector(self) -> dict[str, str]:
         """The labels that are asked for, by key."""
-        return dict(read_label("cluster.labels", label) for label in self.labels)
+        return dict(options.read_label("cluster.labels", label) for label in self.labels)
 
     @property
     def span(self) -> tuple[int, int] | None:
         """The fewest and the most scorers."""
-        return None if self.scorers is None else read_span("cluster.scorers", self.scorers)
+        return None if self.scorers is None else options.read_span("cluster.scorers", self.scorers)
 
 
 GRID, CHOICE, UNIFORM, LOGUNIFORM, FIXED = "grid", "choice", "uniform", "loguniform", "fixed"
@@ -292,9 +280,8 @@ def spell_values(option: str, domain: Domain, read: Callable[[str], Any]) -> Dom
     for text in domain.values:
         spelled = spell_value(text, read(text))
         if spelled in found:
-            raise ValueError(
-                f"space={option}={domain}: {found[spelled]} and {text} are the same value; remove one of them"
-            )
+            said = f"{found[spelled]} and {text} are the same value"
+            raise ValueError(f"space={option}={domain}: {said}; remove one of them")
         found[spelled] = text
     return replace(domain, values=tuple(found))
 
@@ -320,12 +307,9 @@ def _read_domain(entry: re.Match[str]) -> Domain:
         raise ValueError(f"{said}: must have different values")
     if not domain.is_range:
         return domain
-    try:
+    with suppress(ValueError):
         low, high = map(float, domain.values)
-        fits = isfinite(low) and isfinite(high) and low < high and (kind == UNIFORM or low > 0)
-    except ValueError:
-        fits = False
-    if not fits:
-        above = ", above 0" if kind == LOGUNIFORM else ""
-        raise ValueError(f"{said}: must have two finite numbers{above}, the larger one last")
-    return domain
+        if isfinite(low) and isfinite(high) and low < high and (kind == UNIFORM or low > 0):
+            return domain
+    above = ", above 0" if kind == LOGUNIFORM else ""
+    raise ValueError(f"{said}: must have two finite numbers{above}, the larger one last")

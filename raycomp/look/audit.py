@@ -22,16 +22,10 @@ from raycomp.curation.command import read_photos
 from raycomp.curation.score.prepare import load_measures, prepare
 from raycomp.curation.select.filters import add_short_names
 from raycomp.curation.select.near import name_key
+from raycomp.data import inputs
 from raycomp.data.expression import evaluate, find_columns
 from raycomp.data.files import absolute_uri, check_writable
-from raycomp.data.inputs import (
-    ShardPath,
-    check_output,
-    count_bytes,
-    expand_input,
-    fingerprint_shards,
-    with_absolute_paths,
-)
+from raycomp.data.inputs import ShardPath
 from raycomp.data.parquet import new_groups, read_columns
 from raycomp.data.reader import check_tables, read_shard
 from raycomp.data.runs import digest
@@ -146,8 +140,7 @@ def measure_shard(
     load_measures()
     shard, uri = job
     limit, is_fast = config.prepare.max_pixels, config.prepare.fast_decode
-    statuses: Counter[str] = Counter()
-    languages: Counter[str] = Counter()
+    statuses, languages = Counter[str](), Counter[str]()
     with new_groups(uri, SCHEMA) as write:
         for block in read_shard(shard, _BLOCK_ROWS):
             table = prepare(block, config.scorer, spec, limit, fast_decode=is_fast).select(SCHEMA.names)
@@ -191,23 +184,6 @@ def find_odd(uri: str, checks: Sequence[Check]) -> dict[str, np.ndarray]:
     return found
 
 
-def find_repeats(files: Sequence[Sequence[bytes | None]]) -> list[np.ndarray]:
-    """Return of each file which rows have a key that an earlier row has; ``files``: keys, None for none.
-
-    One process holds every key, some 80 bytes each.
-    """
-    known: set[bytes] = set()
-    found = []
-    for keys in files:
-        odd_N = np.zeros(len(keys), bool)
-        for row, key in enumerate(keys):
-            if key is not None:
-                odd_N[row] = key in known
-                known.add(key)
-        found.append(odd_N)
-    return found
-
-
 FINDINGS = "findings.csv"
 ODD, PLAIN = "odd", "not_odd"
 _MAIN_SHARE = 0.5
@@ -236,26 +212,25 @@ def audit(config: AuditConfig, out: str, say: Say = print) -> dict[str, Any]:
     ``rows/`` has every row with the columns that curate writes before its model runs, ``findings.csv`` a row
     for each check. Raises ValueError for errors the user can fix, UserError where no row can be used.
     """
-    out, config = absolute_uri(str(out)), with_absolute_paths(config)
-    check_output(config.input, out)
-    shards = expand_input(config.input, None, config.columns)
+    out, config = absolute_uri(str(out)), inputs.with_absolute_paths(config)
+    inputs.check_output(config.input, out)
+    shards = inputs.expand_input(config.input, None, config.columns)
     check_writable(out)
     check_tables(shards)
     spec = describe_scorer(replace(config.scorer, weights=_NO_WEIGHTS))
 
     def fingerprint() -> dict[str, Any]:
-        return {"input": digest(fingerprint_shards(shards)), "shards": len(shards)}
+        return {"input": digest(inputs.fingerprint_shards(shards)), "shards": len(shards)}
 
     with start_run("audit", config, fingerprint, out, say, outputs=(ROWS, FINDINGS)) as run:
         if run.is_finished:
             return run.record
         run.bind("cpu")
-        size = partial(count_bytes, shards)
+        size = partial(inputs.count_bytes, shards)
         with connect(config.cluster, run.folder, run.lease.check, scores=False, say=say, num_bytes=size):
             uris = [run.folder.at(ROWS, f"{shard.ordinal:05d}.parquet") for shard in shards]
             jobs = list(zip(shards, uris, strict=True))
-            statuses: Counter[str] = Counter()
-            languages: Counter[str] = Counter()
+            statuses, languages = Counter[str](), Counter[str]()
             for found, spoken in map_tasks(measure_shard, jobs, config, spec, label="measure"):
                 statuses.update(found)
                 languages.update(spoken)
@@ -283,22 +258,26 @@ def _report(
     checks = list_checks(config, language, find_phrases(drawn, config.boilerplate, config.most_phrases))
     odd = list(map_files(find_odd, uris, checks, label="checks"))
     for check in checks:
-        if check.rule is not None:
-            keys = list(map_files(read_keys, uris, check.rule, label="repeats"))
-            for by_check, odd_N in zip(odd, find_repeats(keys), strict=True):
-                by_check[check.name] = odd_N
+        if check.rule is not None:  # this process holds every key, some 80 bytes each
+            known: set[bytes | None] = {None}
+            for by_check, keys in zip(
+                odd, map_files(read_keys, uris, check.rule, label="repeats"), strict=True
+            ):
+                own: list[bool] = []
+                for key in keys:
+                    own.append(key is not None and key in known)
+                    known.add(key)
+                by_check[check.name] = np.array(own, bool)
     findings = _list_findings(uris, checks, odd, config, statuses[words.OK])
     wanted = {uid for one in findings for uid, _ in one.shown}
     jobs = []
     for shard, uri in files:
-        table = read_usable(uri, [words.UID, words.POSITION])
-        uids = zip(table[words.POSITION].to_pylist(), table[words.UID].to_pylist(), strict=True)
-        own = {position: uid for position, uid in uids if uid in wanted}
-        if own:
-            jobs.append((shard, uri, own))
+        rows = read_usable(uri, [words.UID, words.POSITION]).to_pylist()
+        shown = {row[words.POSITION]: row[words.UID] for row in rows if row[words.UID] in wanted}
+        jobs += [(shard, uri, shown)] if shown else []
     photos = {uid: image for found in map_tasks(read_photos, jobs, label="photos") for uid, image in found}
-    rows = [(one.check.name, one.rows, one.rows / max(one.of, 1), one.check.option) for one in findings]
-    run.folder.write_bytes(write_csv([("check", "rows", "share", "option"), *rows]).encode(), FINDINGS)
+    lines = [(one.check.name, one.rows, one.rows / max(one.of, 1), one.check.option) for one in findings]
+    run.folder.write_bytes(write_csv([("check", "rows", "share", "option"), *lines]).encode(), FINDINGS)
     names = [check.name for check in checks if not check.is_phrase]
     num_odd = int(sum(np.any([by_check[name] for name in names], axis=0).sum() for by_check in odd))
     bad = {status: count for status, count in statuses.items() if status != words.OK}

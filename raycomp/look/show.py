@@ -176,61 +176,48 @@ class Figure(NamedTuple):
     unit: str = ""
 
 
-def _of_curation(run: Mapping[str, Any]) -> dict[str, Figure]:
-    funnel, scorer = run["funnel"], run.get("scorer_check") or {}
-    found = {}
-    if funnel["corpus"]:
-        found["kept of the corpus"] = Figure(funnel["kept"] / funnel["corpus"], unit=SHARE)
-    return found | ({"scorer's AUC": Figure(scorer["auc"], unit=SHARE)} if "auc" in scorer else {})
+def list_figures(run: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Figure]:
+    """Return the figures of a run's headline by name, from its record or the ``rows`` of its main table.
 
-
-def _of_negatives(run: Mapping[str, Any]) -> dict[str, Figure]:
-    counts = {"negatives": run["written"]}
-    counts |= {f"negatives, {op}": count for op, count in run["negatives"].items()}
-    return {name: Figure(count, unit="negatives") for name, count in counts.items()}
-
-
-def _of_training(run: Mapping[str, Any]) -> dict[str, Figure]:
-    units = {"steps": "steps", "epochs": "epochs", "pairs": "pairs", "first_loss": "", "last_loss": ""}
-    found = {name.replace("_", " "): Figure(run[name], unit=unit) for name, unit in units.items()}
-    last = (run.get("evaluations") or [{}])[-1]
-    return found | {name: Figure(value) for name, value in last.items() if name != "step"}
-
-
-def _of_sweep(run: Mapping[str, Any]) -> dict[str, Figure]:
-    found: dict[str, Figure] = {}
-    for one in run["best"]:
-        group = "".join(f"{name}={value}: " for name, value in one["group"].items())
-        for split in ("development", "report"):
-            found |= _figure(f"{group}{run['metric']}, {split} seeds", one[split], "value")
-    return found
-
-
-def _of_benchmarks(rows: Sequence[Row]) -> dict[str, Figure]:
-    """Return the model's own means, and of benchmarks with one split that split's rows.
-
+    Of an evaluation or a comparison these are the means, and of benchmarks with one split that split's rows.
     A row of an evaluation has a value; one of a comparison the difference of two runs.
     """
-    with_means = {row["benchmark"] for row in rows if row["split"] == MACRO}
-    found: dict[str, Figure] = {}
-    for row in rows:
-        is_mean = row["split"] in (MICRO, MACRO) or row["benchmark"] not in with_means
-        if is_mean and not row.get("control"):
+    kind, found = run["kind"], dict[str, Figure]()
+    if kind in SUBSET_KINDS:
+        funnel, scorer = run["funnel"], run.get("scorer_check") or {}
+        if funnel["corpus"]:
+            found["kept of the corpus"] = Figure(funnel["kept"] / funnel["corpus"], unit=SHARE)
+        if "auc" in scorer:
+            found["scorer's AUC"] = Figure(scorer["auc"], unit=SHARE)
+    elif kind == "negatives":
+        by_op = {f"negatives, {op}": count for op, count in run["negatives"].items()}
+        counts = {"negatives": run["written"], **by_op}
+        found = {name: Figure(count, unit="negatives") for name, count in counts.items()}
+    elif kind == "train":
+        units = {"steps": "steps", "epochs": "epochs", "pairs": "pairs", "first_loss": "", "last_loss": ""}
+        found = {name.replace("_", " "): Figure(run[name], unit=unit) for name, unit in units.items()}
+        last = (run.get("evaluations") or [{}])[-1]
+        found |= {name: Figure(value) for name, value in last.items() if name != "step"}
+    elif kind == "sweep":
+        for one in run["best"]:
+            group = "".join(f"{name}={value}: " for name, value in one["group"].items())
+            for split in ("development", "report"):
+                found |= _figure(f"{group}{run['metric']}, {split} seeds", one[split], "value")
+    elif kind == "continual":
+        for row in rows:
+            if row["metric"] in ("last", "forgetting_best", "last minus frozen"):
+                name = f"{row['track']}, {row['method']}: {row['metric'].replace('_', ' ')}"
+                found |= _figure(name, row, "mean", PERCENT if row["metric"] == "last" else POINTS)
+    else:
+        with_means = {row["benchmark"] for row in rows if row["split"] == MACRO}
+        means = [row for row in rows if row["split"] in (MICRO, MACRO) or row["benchmark"] not in with_means]
+        for row in means:
             name = f"{row['benchmark']}: {row['metric']}, {row['split']}"
             if "difference" in row:
                 two = f"{row['run']} minus {row['reference']}" if "run" in row else "second minus first"
                 found |= _figure(f"{name}, {two}", row, "difference", SHARE)
-            else:
+            elif not row.get("control"):
                 found |= _figure(name, row, "value", SHARE)
-    return found
-
-
-def _of_stream(rows: Sequence[Row]) -> dict[str, Figure]:
-    found: dict[str, Figure] = {}
-    for row in rows:
-        if row["metric"] in ("last", "forgetting_best", "last minus frozen"):
-            name = f"{row['track']}, {row['method']}: {row['metric'].replace('_', ' ')}"
-            found |= _figure(name, row, "mean", PERCENT if row["metric"] == "last" else POINTS)
     return found
 
 
@@ -239,20 +226,6 @@ def _figure(name: str, row: Row, value: str, unit: str = "") -> dict[str, Figure
     numbers = (row.get(column) for column in (value, "low", "high"))
     found, low, high = (None if one is None or one != one else one for one in numbers)
     return {} if found is None else {name: Figure(found, low, high, unit)}
-
-
-_OF_RECORD: dict[str, Callable[[Mapping[str, Any]], dict[str, Figure]]] = {
-    "curate": _of_curation,
-    "select": _of_curation,
-    "negatives": _of_negatives,
-    "train": _of_training,
-    "sweep": _of_sweep,
-}
-_OF_TABLE: dict[str, Callable[[Sequence[Row]], dict[str, Figure]]] = {
-    "evaluate": _of_benchmarks,
-    "compare": _of_benchmarks,
-    "continual": _of_stream,
-}
 
 
 # The main table of a run by kind; for other kinds it is the first.
@@ -333,11 +306,8 @@ class FinishedRun:
         """
         funnel, main = self.record["funnel"], _MAIN.get(self.kind)
         found = {f"rows {name}": Figure(funnel[name], unit="rows") for name in ("read", "kept")}
-        if self.kind in _OF_RECORD:
-            found |= _OF_RECORD[self.kind](self.record)
-        elif self.kind in _OF_TABLE and main in self.tables:
-            found |= _OF_TABLE[self.kind](self.table(main).to_pylist())
-        return found
+        is_in_table = self.kind in ("evaluate", "compare", "continual") and main in self.tables
+        return found | list_figures(self.record, self.table(main).to_pylist() if is_in_table else ())
 
     def __getitem__(self, name: str) -> Any:
         """Return an entry of ``record``: ``run["funnel"]``."""
