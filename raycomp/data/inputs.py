@@ -16,6 +16,7 @@ from raycomp.config import from_dict, list_options, override_all, to_dict
 from raycomp.config.change import find_file, flatten, is_own, name_own
 from raycomp.config.options import read_share_or_none
 from raycomp.config.shared import ColumnsConfig
+from raycomp.config.waits import say_if_slow
 from raycomp.data import files
 from raycomp.data.files import join_uri, resolve
 from raycomp.table import group_by
@@ -137,9 +138,10 @@ def expand_input(
     for (own, pattern), name in zip(parts, names, strict=True):
         prefix = "" if own == _UNNAMED else own if len(parts) == 1 else name
         try:
-            named = _find(pattern)
-            found += [(prefix + relative, uri) for relative, uri in named]
-            shards += [] if named else _part_folder(pattern, prefix, columns)
+            with say_if_slow(f"listing {pattern}"):
+                named = _find(pattern)
+                found += [(prefix + relative, uri) for relative, uri in named]
+                shards += [] if named else _part_folder(pattern, prefix, columns)
         except OSError as error:
             raise refuse_input(pattern, f"cannot be read: {' '.join(str(error).split())}") from error
     seen: dict[str, str] = {}

@@ -12,6 +12,7 @@ import io
 import json
 import posixpath
 import re
+import tarfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -217,6 +218,28 @@ def _list_samples(shard: ShardPath) -> Iterator[tuple[str, Any, Entry]]:
         for caption in used or [None]:
             count, seen[name] = seen[name], seen[name] + 1
             yield f"{name}#{count}" if count else name, caption, entry
+
+
+def count_samples(shards: Sequence[ShardPath]) -> dict[int, int] | None:
+    """Return the number of samples of each shard by its ordinal, None where one is in a store or damaged.
+
+    Nothing but names, headers and lists is read.
+    """
+    counts = {}
+    for shard in shards:
+        filesystem, path = resolve(shard.uri)
+        if not isinstance(filesystem, fs.LocalFileSystem):
+            return None
+        try:
+            if shard.format == "parquet":
+                counts[shard.ordinal] = pq.read_metadata(path).num_rows
+            elif shard.format == "tar":
+                counts[shard.ordinal] = samples.count_tar(path)
+            else:
+                counts[shard.ordinal] = sum(1 for _ in _list_samples(shard))
+        except (OSError, ValueError, tarfile.TarError, pa.ArrowException):
+            return None
+    return counts
 
 
 def _open(

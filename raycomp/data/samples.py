@@ -19,6 +19,7 @@ import uuid
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -510,6 +511,13 @@ def _samples(stream: Any) -> Iterator[tuple[str, Members, int]]:
         raise
     if key is not None:
         yield key, members, offset
+
+
+def count_tar(path: str) -> int:
+    """Return about how many samples a tar on the disk has; reads headers alone. Raises tarfile.TarError."""
+    with tarfile.open(path, "r:") as tar:
+        found = [split[0] for member in tar if member.isfile() and (split := _split(member.name))]
+    return sum(1 for _ in groupby(found))
 
 
 def _split(name: str) -> tuple[str, str] | None:

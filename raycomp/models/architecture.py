@@ -33,6 +33,7 @@ from safetensors import SafetensorError
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.config.change import parse_json
 from raycomp.language import phrases
+from raycomp.models import hub
 from raycomp.models.deferred import load_without
 from raycomp.models.images import DECODERS_FAIL, ImageSpec
 
@@ -140,13 +141,15 @@ def check_schema(model: str, said: str) -> None:
     """
     from open_clip.factory import get_model_config
 
-    try:
-        place = model.removeprefix("local-dir:")
-        if place != model:
-            parse_json(Path(place, HUB_CONFIG).read_text("utf-8"))  # open_clip allows repeated keys
-        content = get_model_config(model)
-    except LIBRARIES_FAIL as error:
-        raise ValueError(f"{said}: its config cannot be read ({one_line(error)})") from error
+    with hub.ask_once(model.startswith("hf-hub:")) as answers:
+        try:
+            place = model.removeprefix("local-dir:")
+            if place != model:
+                parse_json(Path(place, HUB_CONFIG).read_text("utf-8"))  # open_clip allows repeated keys
+            content = get_model_config(model)
+        except LIBRARIES_FAIL as error:
+            why = one_line(error) if answers else hub.say_unreachable()
+            raise ValueError(f"{said}: its config cannot be read ({why})") from error
     check_config(said, content)
 
 

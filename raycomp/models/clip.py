@@ -35,9 +35,10 @@ from open_clip.pretrained import get_pretrained_cfg
 from torch import Tensor, nn
 
 from raycomp.config import ModelConfig, UserError
+from raycomp.config.waits import say_if_slow
 from raycomp.core.alignment import has_unit_length, normalise
 from raycomp.core.packing import PackedPass, cut_segments, may_attend, pack
-from raycomp.models import architecture
+from raycomp.models import architecture, hub
 from raycomp.models.architecture import LIBRARIES_FAIL, ClipConfig, ScorerSpec, one_line, say_bad
 from raycomp.models.device import Device, Graph, Sent, compiling
 from raycomp.models.images import ImageSpec
@@ -138,6 +139,12 @@ def read_architecture(config: ClipConfig) -> dict[str, Any]:
     return {**found, "quick_gelu": True} if tag and tag.get("quick_gelu") else found
 
 
+def _needs_hub(name: str) -> bool:
+    """Whether a part of the model may be on the hub alone, whatever its weights."""
+    text = (get_model_config(name) or {}).get("text_cfg", {}) if ":" not in name else {}
+    return name.startswith("hf-hub:") or any(key.startswith("hf_") for key in text)
+
+
 def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
     name = _model_name(config)
     is_random = config.weights.startswith("random:")
@@ -151,32 +158,40 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
         )
     if not is_random and not has_schema and not tag:
         architecture.check_config_files(config, get_model_config(name))
-    with _seeded_and_quiet(0):
-        if has_schema:
-            architecture.check_schema(config.model, config.said_model)
-        if has_schema or name != config.model:
-            architecture.check_memory(name, config.said_model)
-    with _seeded_and_quiet(int(config.weights[7:]) if is_random else 0):
-        try:
-            model = open_clip.create_model(
-                name,
-                pretrained=None if is_random or has_schema else config.weights,
-                load_weights=not is_random,
-                precision="bf16" if config.precision == "bf16" else "fp32",
-                # open_clip only warns where a tag was trained with QuickGELU and the model has none.
-                force_quick_gelu=bool(tag and tag.get("quick_gelu")),
-                pretrained_text=False,
-                weights_only=True,
-                force_preprocess_cfg=None if has_schema else architecture.read_preprocessing(config.model),
-                **(SIGLIP if with_bias else {}),
-            )
-        except LIBRARIES_FAIL as error:
-            is_model = is_random or has_schema
-            blamed = config.said_model if is_model else f"{config.said_weights} of {name}"
-            raise ValueError(
-                f"{blamed}: cannot be loaded; name a checkpoint of this model, or connect to the "
-                f"model hub ({one_line(error)})"
-            ) from error
+    with hub.ask_once(tag is not None or _needs_hub(name)) as answers:
+        if tag and answers:
+            hub.announce_download(tag, f"the weights {config.weights!r} of {name}")
+        with _seeded_and_quiet(0):
+            if has_schema:
+                architecture.check_schema(config.model, config.said_model)
+            if has_schema or name != config.model:
+                architecture.check_memory(name, config.said_model)
+        slow = say_if_slow(f"loading the model {config.model}")
+        with slow, _seeded_and_quiet(int(config.weights[7:]) if is_random else 0):
+            try:
+                model = open_clip.create_model(
+                    name,
+                    pretrained=None if is_random or has_schema else config.weights,
+                    load_weights=not is_random,
+                    precision="bf16" if config.precision == "bf16" else "fp32",
+                    # open_clip only warns where a tag was trained with QuickGELU and the model has none.
+                    force_quick_gelu=bool(tag and tag.get("quick_gelu")),
+                    pretrained_text=False,
+                    weights_only=True,
+                    force_preprocess_cfg=None
+                    if has_schema
+                    else architecture.read_preprocessing(config.model),
+                    **(SIGLIP if with_bias else {}),
+                )
+            except LIBRARIES_FAIL as error:
+                is_model = is_random or has_schema
+                blamed = config.said_model if is_model else f"{config.said_weights} of {name}"
+                why = one_line(error) if answers else hub.say_unreachable()
+                option = config.said_weights.partition("=")[0]
+                raise ValueError(
+                    f"{blamed}: cannot be loaded ({why}); name a checkpoint of this model, or try "
+                    f"{option}=random:0, whose scores are noise"
+                ) from error
     for key, value in [] if is_random else model.state_dict().items():
         if value.is_floating_point() and not torch.isfinite(value).all():
             said = f"{key} must be finite numbers, holds NaN or infinity"
@@ -279,14 +294,15 @@ def load_tokenizer(config: ClipConfig) -> Any:
     Raises ValueError where a hub's tokenizer is available neither from the hub nor from the disk.
     """
     name = _model_name(config)
-    try:
-        with _seeded_and_quiet(0):
+    with hub.ask_once(_needs_hub(name)) as answers, _seeded_and_quiet(0):
+        try:
             return open_clip.get_tokenizer(name)
-    except LIBRARIES_FAIL as error:
-        raise ValueError(
-            f"{config.said_model}: its tokenizer could not be downloaded or read; connect to the model "
-            f"hub once, or name a model with CLIP's own tokenizer ({one_line(error)})"
-        ) from error
+        except LIBRARIES_FAIL as error:
+            why = one_line(error) if answers else hub.say_unreachable()
+            raise ValueError(
+                f"{config.said_model}: its tokenizer could not be downloaded or read; connect to the model "
+                f"hub once, or name a model with CLIP's own tokenizer ({why})"
+            ) from error
 
 
 class WeightsCheck:

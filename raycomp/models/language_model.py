@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from raycomp.config import UserError
+from raycomp.models import hub
 from raycomp.models.architecture import LIBRARIES_FAIL, one_line
 
 
@@ -29,10 +30,12 @@ def render_chats(
     from jinja2 import TemplateError
 
     said = f"llm.model={model!r}"
-    try:
-        tokenizer = _load_tokenizer(model, revision, trust_remote_code)
-    except LIBRARIES_FAIL as error:
-        raise UserError(f"{said}: no tokenizer can be loaded ({one_line(error)})") from error
+    with hub.ask_once(not Path(model).is_dir()) as answers:
+        try:
+            tokenizer = _load_tokenizer(model, revision, trust_remote_code)
+        except LIBRARIES_FAIL as error:
+            why = one_line(error) if answers else hub.say_unreachable()
+            raise UserError(f"{said}: no tokenizer can be loaded ({why})") from error
     try:
         texts = [
             tokenizer.apply_chat_template(json.loads(chat), tokenize=False, add_generation_prompt=True)

@@ -20,6 +20,15 @@ from raycomp.data.files import Folder, resolve
 from raycomp.run.executor import CPUS, GPUS, SCORERS, Silent, There, WorkerPool, find_current
 
 
+def _shows_bars(stream: TextIO) -> bool:
+    """Whether the stream is a terminal that has a width, or a notebook; else progress is lines."""
+    if not is_notebook() and stream.isatty():
+        with suppress(OSError, ValueError):  # a stream without a descriptor
+            return os.get_terminal_size(stream.fileno()).columns > 0
+        return True
+    return is_notebook()
+
+
 def is_notebook() -> bool:
     """Whether IPython runs here with a kernel; in a terminal it has none. Imports nothing."""
     ipython = sys.modules.get("IPython")
@@ -143,6 +152,8 @@ def name_run() -> dict[str, str]:
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar:20}| {n_fmt} of {total_fmt} {unit}s [{elapsed}<{remaining}{postfix}]"
 _BAR_EVERY_S = 0.5
+# A phase that ends sooner draws no bar.
+_BAR_AFTER_S = 1.0
 _LINE_EVERY_S = 30.0
 # Ray's nodes drop a gauge that was not set for 20 s.
 _GAUGES_EVERY_S = 5.0
@@ -185,11 +196,9 @@ class Progress:
         self.seconds: dict[str, float] = {}
         self.started = self.status_at = time.monotonic()
         self.stream: TextIO = sys.stderr
+        self.shows_bar = _shows_bars(self.stream)
         self.bar: _Bar | None = None
-        if self.stream.isatty() or is_notebook():
-            _, total, noun = self._measure()
-            self.bar = _Bar(desc=phase, total=total, unit=noun, file=self.stream, bar_format=_BAR)
-        self.every_s = every_s or (_BAR_EVERY_S if self.bar is not None else _LINE_EVERY_S)
+        self.every_s = every_s or (_BAR_EVERY_S if self.shows_bar else _LINE_EVERY_S)
         self.has_reported = False
         self.counts = threading.Lock()
         self.ended = threading.Event()
@@ -218,11 +227,13 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: object, *_: object) -> None:
         """End the thread, close the bar, and report the end where lines were printed."""
         self.ended.set()
         self.open.remove(self)
         self.reporter.join(_END_S)  # a cluster that is down may block it
+        if self.bar is not None and self.num_rows and error is None:  # it may be an estimate
+            self.bar.total = self.rows
         if self.bar is not None or self.has_reported:
             self.report()
         log_event("phase_end", **self._facts(time.monotonic() - self.started))
@@ -260,10 +271,14 @@ class Progress:
             self.shards, self.rows = shards, max(0, shards - self.started_at) * rows_each
 
     def _keep_reporting(self) -> None:
-        pause = 0.0
+        pause = _BAR_AFTER_S if self.shows_bar else 0.0
         while not self.ended.wait(pause):
             is_inner = self.open[-1:] == [self]
-            if is_inner and (self.bar is not None or not self._name_pause()):
+            if is_inner and self.shows_bar and self.bar is None:
+                _, total, noun = self._measure()
+                self.bar = _Bar(desc=self.phase, total=total, unit=noun, file=self.stream, bar_format=_BAR)
+                self.bar.start_t -= time.monotonic() - self.started
+            if is_inner and (self.shows_bar or not self._name_pause()):
                 self.report()
             self._put_gauges()
             pause = min(self._name_pause(), _GAUGES_EVERY_S)
@@ -279,7 +294,7 @@ class Progress:
 
     def _name_pause(self) -> float:
         """Return the seconds until the next line, or until the bar is redrawn."""
-        if self.bar is not None or self.open[-1:] != [self]:
+        if self.shows_bar or self.open[-1:] != [self]:
             return self.every_s
         return max(0.0, (Progress._reported_at or 0.0) + self.every_s - time.monotonic())
 
@@ -294,7 +309,8 @@ class Progress:
             rows = f"{self.rows:,} rows" if self.rows else ""
         if self.bar is not None:
             self.bar.n = done
-            self.bar.set_postfix_str(", ".join(filter(None, (speed, wait))), refresh=False)
+            facts = ("" if self.num_rows else rows, speed, wait)
+            self.bar.set_postfix_str(", ".join(filter(None, facts)), refresh=False)
             self.bar.refresh()
         else:
             left, own = "time left unknown", done - self.started_at
@@ -324,7 +340,10 @@ class Progress:
             which = "next" if self.rows or self.shards else "first"
         if idle_s < _IDLE_S and which == "next":
             return None, idle_s
-        what = f"the {which} {'block' if self.worker_pools else self.unit}"
+        scores = any(pool.where == SCORERS for pool in self.worker_pools.values())
+        what = f"the {which} {'rows' if self.worker_pools else self.unit}"
+        if scores and which == "first":
+            what = "the model and the first rows"
         return _name_lack(self.worker_pools) or what, idle_s
 
     def _facts(self, spent_s: float) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from ray.data import DataContext
 from ray.exceptions import RayError
 
 from raycomp.config import ClusterConfig, ClusterFailed, LeaseLost, Terminated, TooMuchBadData
+from raycomp.config.waits import say_if_slow
 from raycomp.data.files import Folder
 from raycomp.data.stores import MAP_RETRIES, STORAGE_ERRORS
 from raycomp.models.deferred import IN_WORKER
@@ -193,7 +194,8 @@ def _start(config: ClusterConfig, needed: int, dashboard: bool = False) -> None:
     late = ClusterFailed(
         f"Ray did not start on this machine within {_START_S:.0f} s; its logs are in {folder}/ray"
     )
-    with _at_most(_START_S, late), _keep_signals(), _environment(IN_WORKER, "1"):
+    slow = say_if_slow("starting Ray on this machine")
+    with slow, _at_most(_START_S, late), _keep_signals(), _environment(IN_WORKER, "1"):
         for _ in range(_STARTS):
             try:
                 ray.init(address="local", num_cpus=num_cpus, include_dashboard=dashboard, **_QUIET)
@@ -211,7 +213,7 @@ def _start(config: ClusterConfig, needed: int, dashboard: bool = False) -> None:
 
 def _join(address: str) -> None:
     refused = ValueError(f"cluster.address={address!r}: no Ray cluster answered there within {_JOIN_S:.0f} s")
-    with _at_most(_JOIN_S, refused), _keep_signals():
+    with say_if_slow(f"joining the Ray cluster at {address}"), _at_most(_JOIN_S, refused), _keep_signals():
         try:
             ray.init(address=address, runtime_env=forward_environment(), **_QUIET)
         except (ConnectionError, RuntimeError, RayError) as error:

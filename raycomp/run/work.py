@@ -80,11 +80,11 @@ class Phase:
         """The common prefix of the uris of a run's results."""
         return posixpath.dirname(self.work.uri) + "/"
 
-    def run(self, totals: dict[int, int] | None = None) -> Stats:
+    def run(self, totals: dict[int, int] | None = None, about: dict[int, int] | None = None) -> Stats:
         """Process all uncommitted shards; return the stats of the whole phase, committed waves included.
 
         ``totals`` gives the expected rows per shard where the caller knows them (else a shard's last row
-        gives them).
+        gives them). ``about`` is an estimate of them, for the progress alone.
         """
         num_stalls, num_before = 0, -1
         while True:
@@ -94,7 +94,7 @@ class Phase:
                 self.work.remove("parts", self.name)
                 return stats
             try:
-                stats.add(self._run_once(todo, totals).to_dict())
+                stats.add(self._run_once(todo, totals, totals or about).to_dict())
                 self.work.remove("parts", self.name)
                 return stats
             except Stalled as stall:
@@ -109,11 +109,13 @@ class Phase:
                 print(f"{stood}; restarted from its commits", file=sys.stderr, flush=True)
                 log_event("stall", phase=self.name, stalls=num_stalls)
 
-    def _run_once(self, todo: list[int], totals: dict[int, int] | None) -> Stats:
+    def _run_once(
+        self, todo: list[int], totals: dict[int, int] | None, about: dict[int, int] | None
+    ) -> Stats:
         """Process the shards ``todo``; return the stats of the committed work."""
         kept = _find_parts(self.work, self.name, set(todo))
         num_kept = sum(part.metadata["rows"] for part in kept)
-        num_rows = sum(totals[ordinal] for ordinal in todo) - num_kept if totals else None
+        num_rows = sum(about[ordinal] for ordinal in todo) - num_kept if about else None
         watch = current().watch_growth() if self.steps.most else nullcontext()
         with (
             Progress(self.name, len(todo), self.steps.worker_pools, num_rows=num_rows) as progress,

@@ -90,8 +90,10 @@ def test_a_notebook_shows_a_line_that_is_written_anew(log, monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     assert not is_notebook()  # IPython in a terminal
     shell.kernel = object()
+    monkeypatch.setattr(progress, "_BAR_AFTER_S", 0.01)
     with Progress("score", 2, unit="pair") as shown:
         shown.reach(1, 1)
+        assert log.written.wait(30)
     assert log.getvalue().startswith("\rscore:") and " of 2 pairs" in log.getvalue()
     monkeypatch.setitem(sys.modules, "IPython", None)
     assert not is_notebook()
@@ -103,7 +105,7 @@ def test_a_line_comes_while_nothing_else_does_and_its_thread_ends_with_the_work(
         raise KeyError
     assert not shown.reporter.is_alive()
     said = log.getvalue().splitlines()[0]
-    assert said.startswith("align: shard 0 of 3, time left unknown, waiting for the first block for 0 s")
+    assert said.startswith("align: shard 0 of 3, time left unknown, waiting for the model and the first rows for 0 s")
 
 
 def test_what_comes_no_more_is_waited_for(log):
@@ -111,7 +113,7 @@ def test_what_comes_no_more_is_waited_for(log):
         shown.add(10, {"decode": 1.0})
         assert shown.name_wait() == "bottleneck decode"
         shown.status_at -= 100
-        assert shown.name_wait() == "waiting for the next block for 100 s"
+        assert shown.name_wait() == "waiting for the next rows for 100 s"
 
 
 def test_what_a_cluster_lacks_is_named():
@@ -170,16 +172,27 @@ def test_short_phases_do_not_add_up_to_a_long_silence(log, monkeypatch):
     assert log.getvalue().startswith("b: shard 0 of 1")
 
 
-def test_on_a_terminal_a_bar_is_drawn(monkeypatch):
+def test_on_a_terminal_a_bar_is_drawn_unless_the_phase_is_short(monkeypatch):
     before = set(threading.enumerate())
     terminal = Terminal()
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=terminal, modules=sys.modules))
+    with Progress("check", 4, unit="file") as shown:
+        shown.finish_one()
+    assert terminal.getvalue() == ""
+    monkeypatch.setattr(progress, "_BAR_AFTER_S", 0.01)
     with Progress("align", 4, WORKER_POOLS) as shown:
         shown.add(50, {"decode": 12.0})
         shown.finish_one()
-        shown.report()
-    assert "align:  25%|" in terminal.getvalue() and "bottleneck decode" in terminal.getvalue()
-    assert set(threading.enumerate()) <= before
+        assert terminal.written.wait(30)
+    assert "align:  25%|" in terminal.getvalue() and "50 rows" in terminal.getvalue()
+    assert "bottleneck decode" in terminal.getvalue()
+    with Progress("align", 1, WORKER_POOLS, num_rows=60) as shown:  # an estimate
+        terminal.written.clear()
+        shown.add(50, {"decode": 12.0})
+        assert terminal.written.wait(30)
+    assert " 50 of 60 rows" in terminal.getvalue() and " 50 of 50 rows" in terminal.getvalue()
+    assert set(threading.enumerate()) == before
+
 
 
 def test_a_stream_that_is_closed_ends_no_work(log):

@@ -52,7 +52,7 @@ from raycomp.data import parquet
 from raycomp.data.files import Folder, Written, link_file
 from raycomp.data.inputs import ShardPath, describe_shards, fingerprint_shards
 from raycomp.data.parquet_input import check_embeddings, check_stored
-from raycomp.data.reader import read_shard
+from raycomp.data.reader import count_samples, read_shard
 from raycomp.data.runs import STATE
 from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.run.executor import CPUS, READ, SCORERS, Part, Pass, Stage, Stats, merge_parts, read_parts
@@ -233,7 +233,9 @@ def _align_all(scoring: Scoring) -> Stats:
             scorer_rows=config.scorer.batch_size or session.rows_per_call(_PAIRS_PER_CALL),
         )
         merge_args = (work.at(ALIGNED), schema)
-        stats = Phase("align", work, config.waves, steps, merge_parts, merge_args, scoring.check_lease).run()
+        phase = Phase("align", work, config.waves, steps, merge_parts, merge_args, scoring.check_lease)
+        # A store's shards are read once.
+        stats = phase.run(about=count_samples(list(shards.values())) if session.is_local else None)
     stats.counts[words.STATUS] = stats.statuses + reused
     return stats
 
