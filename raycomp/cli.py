@@ -236,7 +236,12 @@ def main(argv: Sequence[str] | None = None, program: Program = RAYCOMP) -> int:
         # A library's own type, or a plain one that a remote task raised, is our mistake.
         if type(error) is not ValueError and not isinstance(getattr(error, "cause", error), UserError):
             raise
-        _complain(program, getattr(error, "cause", error))
+        said = str(getattr(error, "cause", error))
+        if "no such file" in said and "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:  # set in a submitted job
+            said += (
+                "; a submitted job reads files of the cluster's machines, not of the one that submitted it"
+            )
+        _complain(program, said)
         return USER_ERROR
     except TooMuchBadData as error:
         _complain(program, error)
@@ -330,6 +335,9 @@ def _run(program: Program, argv: Sequence[str]) -> None:
         save_config(config, path)
         _print(f"{path}: holds every option; run {program.name} {name} {path} --out DIR")
         return
+    is_run = "--out" in command.arguments.split()
+    if is_run:
+        _print(f"{name}: checking {', '.join(line.words) or line.options.get('input', 'the options')}")
     function = import_object(command.function)
     from raycomp.data.files import dry_run
     from raycomp.data.parquet import keep_pandas_out
@@ -337,7 +345,7 @@ def _run(program: Program, argv: Sequence[str]) -> None:
 
     keep_pandas_out()
     with verify_whole("--verify" in line.flags), dry_run("--dry-run" in line.flags):
-        if "--out" in command.arguments.split():
+        if is_run:
             function(*values, say=_print)
             return
         texts = function(*values)

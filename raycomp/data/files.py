@@ -85,16 +85,32 @@ def resolve_file(uri: str) -> tuple[fs.FileSystem, str]:
     return filesystem, path
 
 
+_JOB_COPY = "/runtime_resources/working_dir_files/"
+
+
 def absolute_uri(uri: str) -> str:
     """Return a path made absolute, one with ``file://`` too; any other uri unchanged.
 
     Workers have other working folders than the driver. Raises ValueError for an empty text, which would mean
-    the working folder.
+    the working folder, and in a submitted job for a relative path: its working folder is a copy that Ray
+    removes.
     """
     if not uri:
         raise ValueError("a folder's name is empty; name one, as in --out out/mine")
     path = strip_slash(uri.removeprefix("file://"))
-    return path if "://" in path else _absolute(path)
+    if "://" in path:
+        return path
+    if not os.path.isabs(path) and is_in_job_copy():
+        raise ValueError(
+            f"{uri!r}: is a relative path, and a submitted job runs in a temporary copy of its working folder; "
+            f"name a store (s3://...), or an absolute path that all nodes share"
+        )
+    return _absolute(path)
+
+
+def is_in_job_copy() -> bool:
+    """Whether this process runs in Ray's copy of what ``ray job submit --working-dir`` sent."""
+    return _JOB_COPY in os.getcwd()
 
 
 def strip_slash(uri: str) -> str:

@@ -487,7 +487,7 @@ def _make_whole(kind: str, value: Any) -> Any:
     if kind == "share_or_input":
         return absolute_input(value) if read_share_or_none(value) is None else value
     if kind == "code":
-        return f"{files.absolute_uri(find_file(value))}:{name_own(value)}" if is_own(value) else value
+        return f"{os.path.abspath(find_file(value))}:{name_own(value)}" if is_own(value) else value
     assert kind == "file", kind
     schema, _, place = value.partition(":")
     if schema == "local-dir" and place:

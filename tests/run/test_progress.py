@@ -105,7 +105,9 @@ def test_a_line_comes_while_nothing_else_does_and_its_thread_ends_with_the_work(
         raise KeyError
     assert not shown.reporter.is_alive()
     said = log.getvalue().splitlines()[0]
-    assert said.startswith("align: shard 0 of 3, time left unknown, waiting for the model and the first rows for 0 s")
+    assert said.startswith(
+        "align: shard 0 of 3, time left unknown, waiting for the model and the first rows for 0 s"
+    )
 
 
 def test_what_comes_no_more_is_waited_for(log):
@@ -192,7 +194,6 @@ def test_on_a_terminal_a_bar_is_drawn_unless_the_phase_is_short(monkeypatch):
         assert terminal.written.wait(30)
     assert " 50 of 60 rows" in terminal.getvalue() and " 50 of 50 rows" in terminal.getvalue()
     assert set(threading.enumerate()) == before
-
 
 
 def test_a_stream_that_is_closed_ends_no_work(log):
