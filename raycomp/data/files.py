@@ -102,7 +102,7 @@ def absolute_uri(uri: str) -> str:
         return path
     if not os.path.isabs(path) and is_in_job_copy():
         raise ValueError(
-            f"{uri!r}: is a relative path, and a submitted job runs in a temporary copy of its working folder; "
+            f"{uri!r}: is a relative path, and a submitted job runs in a temporary copy of its folder; "
             f"name a store (s3://...), or an absolute path that all nodes share"
         )
     return _absolute(path)
