@@ -309,8 +309,8 @@ class Progress:
             rows = f"{self.rows:,} rows" if self.rows else ""
         if self.bar is not None:
             self.bar.n = done
-            facts = ("" if self.num_rows else rows, speed, wait)
-            self.bar.set_postfix_str(", ".join(filter(None, facts)), refresh=False)
+            shown = ("" if self.num_rows else rows, speed, wait)
+            self.bar.set_postfix_str(", ".join(filter(None, shown)), refresh=False)
             self.bar.refresh()
         else:
             left, own = "time left unknown", done - self.started_at
