@@ -182,16 +182,16 @@ def measure_both(rank: int, num_ranks: int, folder: str) -> tuple[dict[str, Any]
 
 
 def test_ranks_have_the_weights_of_one_process_and_resume_bit_for_bit(alone, tmp_path):
-    """Six rows of a batch over two ranks and three, reference images and passes shared alike."""
-    for ranks in on_ranks(measure_both, tmp_path, str(tmp_path)).values():
-        for found, resumed in ranks:
-            assert_same(found, alone)
-            for name in ALL:
-                (reported, left), (again, left_again) = resumed[name]
-                assert reported == again, name
-                for one, other in ((found[name], ranks[0][0][name]), (left, left_again)):
-                    both = zip(list_tensors(one), list_tensors(other), strict=True)
-                    assert all(torch.equal(*pair) for pair in both), name
+    """Six rows of a batch over three ranks, reference images and passes shared alike."""
+    ranks = on_ranks(measure_both, tmp_path, str(tmp_path))
+    for found, resumed in ranks:
+        assert_same(found, alone)
+        for name in ALL:
+            (reported, left), (again, left_again) = resumed[name]
+            assert reported == again, name
+            for one, other in ((found[name], ranks[0][0][name]), (left, left_again)):
+                both = zip(list_tensors(one), list_tensors(other), strict=True)
+                assert all(torch.equal(*pair) for pair in both), name
 
 
 def test_parts_have_the_weights_of_the_whole_batch(alone, tmp_path):
@@ -200,8 +200,7 @@ def test_parts_have_the_weights_of_the_whole_batch(alone, tmp_path):
 
 @pytest.mark.slow
 def test_ranks_in_parts_have_the_weights_of_one_process(alone, tmp_path):
-    for ranks in on_ranks(measure, tmp_path, str(tmp_path), {"accumulate": 2}).values():
-        assert_same(ranks[0], alone)
+    assert_same(on_ranks(measure, tmp_path, str(tmp_path), {"accumulate": 2})[0], alone)
 
 
 def test_a_batch_has_the_rows_of_its_rank(few, monkeypatch):

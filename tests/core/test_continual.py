@@ -1,11 +1,14 @@
 """Figures of continual learning against values worked out by hand."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 
 from raycomp.core.continual import (
+    BufferEntry,
+    MicroBuffer,
     average_precision,
     compute_retention,
     cycle_errors,
@@ -42,19 +45,15 @@ def test_figures_that_a_stream_does_not_have_are_nan():
     assert (alone.average, alone.last, alone.learned) == (7, 7, 7)
     assert all(map(math.isnan, (alone.transfer, alone.forgetting_best, alone.forgetting_first)))
     assert all(map(math.isnan, (alone.forgetting_step, alone.forward, alone.gain)))
+    for wrong in [np.zeros((0, 0)), np.zeros((2, 3)), np.zeros(4)]:
+        with pytest.raises(ValueError, match=r"must be \(T, T\), T at least 1"):
+            summarise(wrong)
+    assert zero_shot_drift([60.0, 50.0], [57.0, 51.0]) == -1 and math.isnan(zero_shot_drift([], []))
     lower = summarise(np.where(np.tri(3, dtype=bool), MATRIX, NAN), BEFORE)
     full = summarise(MATRIX, BEFORE)
     assert all(map(math.isnan, (lower.transfer, lower.average, lower.forward)))
     for name in ("last", "learned", "forgetting_best", "forgetting_first", "forgetting_step", "gain"):
         assert getattr(lower, name) == getattr(full, name)
-
-
-def test_a_matrix_is_square():
-    for wrong in [np.zeros((0, 0)), np.zeros((2, 3)), np.zeros(4)]:
-        with pytest.raises(ValueError, match=r"must be \(T, T\), T at least 1"):
-            summarise(wrong)
-        with pytest.raises(ValueError, match=r"scores before \(2,\): must be \(3,\)"):
-            summarise(MATRIX, BEFORE[:2])
 
 
 def test_retention_is_one_for_parts_that_are_right_by_chance():
@@ -65,13 +64,6 @@ def test_retention_is_one_for_parts_that_are_right_by_chance():
     assert together == (2.0, 0.5, 0.5, 0.5)
     assert math.isnan(compute_retention(attribute_N * 0, attribute_N * 0, object_N).ratio)
     assert all(map(math.isnan, compute_retention(*[np.zeros(0)] * 3)))
-
-
-def test_zero_shot_drift_is_the_mean_over_data_sets():
-    assert zero_shot_drift([60.0, 50.0], [57.0, 51.0]) == -1
-    assert math.isnan(zero_shot_drift([], []))
-    with pytest.raises(ValueError, match="2 data sets before and 1 after"):
-        zero_shot_drift([1, 2], [1])
 
 
 def test_cycle_errors_of_primitives_at_right_angles_by_hand():
@@ -85,17 +77,13 @@ def test_cycle_errors_of_primitives_at_right_angles_by_hand():
 
 
 def test_average_precision_by_hand():
-    # Ranks 1, 3 and 6 of 7.
-    assert average_precision(np.array([9, 7, 4]), np.array([8, 6, 5, 1])) == pytest.approx(
-        (1 + 2 / 3 + 3 / 6) / 3
-    )
-    assert average_precision(np.array([2.0, 1.0]), np.array([0.0])) == 1
-    # All tied: the share of positives.
-    assert average_precision(np.ones(2), np.ones(6)) == pytest.approx(0.25)
-    # Ties with negatives count them all: precision 1/2 for the first two, then 3/5.
-    assert average_precision(np.array([5, 5, 3]), np.array([5, 5, 1])) == pytest.approx(
-        (2 / 4 * 2 + 3 / 5) / 3
-    )
+    for positive, negative, wanted in [
+        ([9, 7, 4], [8, 6, 5, 1], (1 + 2 / 3 + 3 / 6) / 3),
+        ([2, 1], [0], 1),
+        ([1, 1], [1] * 6, 1 / 4),  # all tied: the share of positives
+        ([5, 5, 3], [5, 5, 1], (2 / 4 * 2 + 3 / 5) / 3),  # ties with negatives count them all
+    ]:
+        assert average_precision(np.array(positive), np.array(negative)) == pytest.approx(wanted)
 
 
 def test_a_read_out_is_judged_over_all_samples():
@@ -126,3 +114,65 @@ def test_answers_by_how_often_they_were_seen():
     assert found.tolist() == [[1, 2, 0], [1, 2, -math.inf], [0, 0, 0]]
     assert score_by_prior(seen[:0], kind[:0], np.array([0]), candidates[:1]).tolist() == [[0, 0, 0]]
     assert score_by_prior(seen, kind, np.zeros(0, int), np.zeros((0, 3), int)).shape == (0, 3)
+
+
+def entries(num: int, task: int = 0) -> list[BufferEntry]:
+    return [BufferEntry(f"a red cube {task}-{i}", ("red cube", f"thing {i}")) for i in range(num)]
+
+
+def test_the_draw_hangs_neither_on_batches_nor_on_order_nor_on_repeats():
+    seen, rng = entries(300), np.random.default_rng(0)
+    whole = MicroBuffer(16, seed=3)
+    whole.add(0, seen)
+    for size in (1, 7, 300):
+        buffer = MicroBuffer(16, seed=3)
+        mixed = [seen[i] for i in rng.permutation(np.repeat(np.arange(300), 2))]
+        for start in range(0, 600, size):
+            buffer.add(0, mixed[start : start + size])
+        assert buffer.entries() == whole.entries() and len(whole.entries()) == 16
+    other = MicroBuffer(16, seed=4)
+    other.add(0, seen)
+    assert other.entries() != whole.entries()
+
+
+def test_tasks_have_a_budget_and_a_draw_of_their_own():
+    buffer = MicroBuffer(4, seed=0)
+    for task in (2, 0, 1):
+        buffer.add(task, [BufferEntry(f"same {i}", ()) for i in range(50)])
+    assert len(buffer.entries()) == 12 and len(buffer.entries(before=2)) == 8
+    assert buffer.entries()[:8] == buffer.entries(before=2) and buffer.entries(before=0) == []
+    assert {*buffer.entries(before=1)} != {*buffer.entries(before=2)[4:]}
+    drawn = [buffer.draw(3, np.random.default_rng(seed), before=1) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2] and len({*drawn[0]}) == 3
+    assert {*buffer.draw(99, np.random.default_rng(0), before=1)} == {*buffer.entries(before=1)}
+    with pytest.raises(ValueError, match=r"buffer.per_task=-1: must be at least 0"):
+        MicroBuffer(-1, seed=0)
+
+
+def test_a_budget_of_bytes_holds_whatever_comes_when():
+    assert BufferEntry("a caf\u00e9", ("caf\u00e9", "cup"), bytes(9)).num_bytes == 7 + 5 + 3 + 9
+    seen = [BufferEntry("x" * (1 + i % 37), (str(i),)) for i in range(200)]
+    large = [BufferEntry("x" * 401, (str(i),)) for i in range(200)]
+    free = MicroBuffer(64, seed=2)
+    free.add(0, seen)
+    for given, step in ((seen, 200), (seen[::-1], 11), ([*seen, *large], 400)):
+        buffer = MicroBuffer(64, seed=2, max_bytes=400)
+        for start in range(0, len(given), step):
+            buffer.add(0, given[start : start + step])
+        assert 300 < buffer.num_bytes <= 400 and len(buffer.entries()) < 64
+        assert buffer.entries() == free.entries()[: len(buffer.entries())]
+    none = MicroBuffer(64, seed=1, max_bytes=0)
+    none.add(0, seen)
+    assert none.entries() == [] == none.draw(4, np.random.default_rng(0)) and none.num_bytes == 0
+
+
+def test_a_buffer_goes_on_from_what_was_saved():
+    images = [BufferEntry(f"t\udce9{i}", ("a", "b"), bytes([i, 255])) for i in range(40)]
+    straight, broken = MicroBuffer(8, seed=5, max_bytes=60), MicroBuffer(8, seed=5, max_bytes=60)
+    straight.add(0, images)
+    straight.add(1, images)
+    broken.add(0, images[:20])
+    broken = MicroBuffer.from_dict(json.loads(json.dumps(broken.to_dict())))
+    broken.add(0, images[20:])
+    broken.add(1, images)
+    assert broken.entries() == straight.entries() and broken.to_dict() == straight.to_dict()

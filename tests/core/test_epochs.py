@@ -36,6 +36,8 @@ def test_a_batch_is_that_of_its_step_alone():
     assert forward == backward[::-1]
     assert len({tuple(batch) for batch in forward}) == 20
     assert forward[0] != rows(EpochPlan(ROWS, 4, 2, seed=2), range(1))
+    with pytest.raises(ValueError, match=r"train\.batch_size=32: must be at most the 31 available pairs"):
+        EpochPlan(ROWS, 32, 1, 0)
 
 
 def test_a_shard_is_read_within_its_window_and_windows_are_drawn_anew():
@@ -58,11 +60,6 @@ def test_a_step_names_the_windows_that_its_rows_lie_in():
             assert {shard for shard, _ in rows(plan, range(step, step + 1))} <= shards == plan.shards(step)
         assert sorted(shard for window in range(4) for shard in plan.shards_of(4 + window)) == list(range(7))
         assert plan.windows_of(plan.steps_per_epoch)[0] >= 4
-
-
-def test_more_rows_in_a_batch_than_there_are_is_said():
-    with pytest.raises(ValueError, match=r"train\.batch_size=32: must be at most the 31 available pairs"):
-        EpochPlan(ROWS, 32, 1, 0)
 
 
 def test_every_copy_of_a_sample_has_a_row():

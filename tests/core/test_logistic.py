@@ -47,13 +47,6 @@ def test_the_fit_is_that_of_newtons_method():
         assert found.bias_C - found.bias_C.mean() == pytest.approx(bias_C - bias_C.mean(), abs=1e-3)
 
 
-def test_an_endless_penalty_leaves_the_shares_of_the_classes():
-    feature_ND, label_N = make_classes(90, 1)
-    found = fit_logistic(feature_ND, label_N, 3, 1e6)
-    share_C = np.exp(found.bias_C) / np.exp(found.bias_C).sum()
-    assert share_C == pytest.approx(np.bincount(label_N) / 90, abs=1e-5)
-
-
 def test_the_penalty_is_the_one_that_predicts_others_best():
     feature_ND, label_N = make_classes(150, 2, noise=1.5)
     is_held_N = hold_out_fifth(label_N, np.arange(150), np.random.default_rng(0))

@@ -68,9 +68,6 @@ def test_every_position_sees_what_its_own_text_shows_it():
                 assert (packed.last_S == np.cumsum(sizes)).all()
                 assert packed.last_S[-1] < M
             assert seen == see_slowly(segments, 30, owner_T)
-
-
-def test_nothing_needs_no_pass():
     none = np.zeros(0, np.int64)
     assert list(pack(cut_segments(none, none, none, M), M)) == []
 

@@ -3,7 +3,18 @@
 import numpy as np
 from scipy.sparse import csr_array
 
-from raycomp.core.refine import assign_bins, balance, compute_edges, draw_one, fit_tilting, spread_gaps, tilt
+from raycomp.core.refine import (
+    Candidate,
+    assign_bins,
+    balance,
+    choose_hardest,
+    compare_calls,
+    compute_edges,
+    draw_one,
+    fit_tilting,
+    spread_gaps,
+    tilt,
+)
 
 
 def make_candidates(seed: int = 0, captions: int = 300, each: int = 6, features: int = 8):
@@ -32,11 +43,11 @@ def test_shares_are_a_softmax_with_an_option_of_none():
         logits = feature_TF.toarray()[own] @ weight_F + prior_T[own] + 0.7
         wanted = np.exp(logits) / (1 + np.exp(logits).sum())
         np.testing.assert_allclose(share_T[own], wanted, rtol=1e-12)
-
-
-def test_large_logits_do_not_overflow():
-    share_T = tilt(csr_array(np.array([[1.0], [-1.0]])), np.zeros(2, int), np.zeros(2), 0.0, np.array([1e6]))
-    np.testing.assert_array_equal(share_T, [1.0, 0.0])
+    large = tilt(csr_array(np.array([[1.0], [-1.0]])), np.zeros(2, int), np.zeros(2), 0.0, np.array([1e6]))
+    np.testing.assert_array_equal(large, [1.0, 0.0])
+    none = np.zeros(0)
+    weight_F = fit_tilting(csr_array((0, 4)), none.astype(int), none, 2.0)
+    assert tilt(csr_array((0, 4)), none.astype(int), none, 2.0, weight_F).shape == (0,)
 
 
 def test_a_draw_takes_at_most_one_by_its_probability():
@@ -50,14 +61,6 @@ def test_a_draw_takes_at_most_one_by_its_probability():
     np.testing.assert_allclose(counts / 1000, share_T, atol=0.0011)
 
 
-def test_no_candidates():
-    empty = csr_array((0, 4))
-    none = np.zeros(0)
-    weight_F = fit_tilting(empty, none.astype(int), none, 2.0)
-    assert tilt(empty, none.astype(int), none, 2.0, weight_F).shape == (0,)
-    assert draw_one(none, none.astype(int), np.zeros(3)).shape == (0,)
-
-
 def test_exchanging_caption_and_negative_mirrors_the_cell():
     rng = np.random.default_rng(1)
     gap_T, longer_T = np.append(rng.normal(size=200), 0), np.append(rng.integers(-6, 7, 200), 0)
@@ -67,6 +70,8 @@ def test_exchanging_caption_and_negative_mirrors_the_cell():
     assert bin_T[-1] == 0
     whole = {(abs(g), min(abs(n), 3)) for g, n in zip(np.digitize(gap_T, edge_B), longer_T, strict=True)}
     assert len(np.unique(bin_T)) >= len(whole)
+    spread = spread_gaps(np.array([0.5, -0.5, 2.0, -2.0, 0.0]), np.array([1.0]))
+    np.testing.assert_array_equal(spread, [[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]])
 
 
 def test_mirrored_cells_hold_equally_many():
@@ -84,7 +89,48 @@ def test_mirrored_cells_hold_equally_many():
                     assert order_T[mine & kept_T].max() < order_T[mine & ~kept_T].min()
 
 
-def test_sums_of_0_make_a_histogram_symmetric():
-    gap_T = np.array([0.5, -0.5, 2.0, -2.0, 0.0])
-    spread = spread_gaps(gap_T, np.array([1.0]))
-    np.testing.assert_array_equal(spread, [[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]])
+def candidate(text: str, op: str, similarity: float | None = None) -> Candidate:
+    return Candidate(text, op, "object", op.count("+") + 1, (), similarity)
+
+
+def texts(chosen: list[Candidate]) -> list[str]:
+    return [c.text for c in chosen]
+
+
+def test_operations_take_turns_hardest_first():
+    pool = [
+        candidate("a", "SWAP", 0.2),
+        candidate("b", "SWAP", 0.9),
+        candidate("c", "ADD", 0.5),
+        candidate("d", "ADD", 0.95),
+        candidate("e", "REPLACE", 0.1),
+    ]
+    assert texts(choose_hardest(pool, 10)) == ["d", "b", "e", "c", "a"]
+    assert texts(choose_hardest(pool, 2)) == ["d", "b"]
+
+
+def test_each_number_of_calls_is_chosen_by_itself_and_keeps_no_text_of_fewer_calls():
+    pool = [
+        candidate("x", "SWAP+ADD", 0.9),
+        candidate("a", "SWAP+SWAP", 0.8),
+        candidate("a", "SWAP", 0.1),
+        candidate("b", "SWAP", 0.5),
+    ]
+    assert texts(choose_hardest(pool, 1)) == ["b", "x"]
+    assert texts(choose_hardest(pool, 2)) == ["b", "a", "x"]
+
+
+def test_a_comparison_spends_the_same_operations_three_ways():
+    pool = [
+        Candidate("far", "SWAP", "object", 1, ("dog", "cat"), 0.2),
+        Candidate("near", "SWAP", "object", 1, ("dog", "man"), 0.8),
+        Candidate("added", "ADD", "object", 1, ("car",), 0.5),
+        Candidate("both, but its ADD is not valid alone", "SWAP+ADD", "x", 2, ("dog", "cat", "bus"), 0.9),
+        Candidate("both", "SWAP+ADD", "x", 2, ("dog", "cat", "car"), 0.3),
+    ]
+    both = ("both", "both, but its ADD is not valid alone")
+    assert compare_calls(pool) == ("SWAP+ADD", ("near", "added"), both, ("far", "added"))
+    assert compare_calls(pool[:4]) is None
+    other = Candidate("other order", "ADD+SWAP", "x", 2, ("bus", "dog", "cat"), 0.1)
+    assert compare_calls([*pool[1:3], pool[4]]) is None
+    assert compare_calls([*pool[1:3], pool[4], other]).two_calls == ("both", "other order")

@@ -1,9 +1,26 @@
 """Test-retest reliability against simulated drops whose reliability is known, and plain loops."""
 
+import math
+
 import numpy as np
 import pytest
 
 from raycomp.core import reliability
+from raycomp.core.reliability import (
+    ALL,
+    CONDITIONS,
+    CROSS,
+    NONCE,
+    SAME,
+    WRONG,
+    calibrate,
+    describe_order,
+    describe_picture,
+    draw_others,
+    get_sign,
+    spread_over,
+)
+from raycomp.words import OBJECT, RELATION
 
 NUM_SAMPLES, PHRASES, NONCES = 6000, 3, 16
 OFFSETS = np.arange(0, NUM_SAMPLES * PHRASES + 1, PHRASES)
@@ -45,33 +62,30 @@ def test_spearman_brown_takes_one_count_to_another():
 
 
 def test_halves_are_plain_means_of_disjoint_columns():
-    drop_PT = simulate(1, 1, nonces=4)[:9]
-    offset_E = np.array([0, 2, 2, 9])
-    half_BS2 = reliability.draw_halves(drop_PT, offset_E, 2, np.random.default_rng(3), num_splits=5)
-    rng = np.random.default_rng(3)
-    for split in range(5):
-        order = rng.permutation(4)
-        for half, columns in enumerate((order[::2], order[1::2])):
-            want = [drop_PT[a:b, columns].mean() for a, b in ((0, 2), (2, 9))]
-            np.testing.assert_allclose(half_BS2[[0, 2], split, half], want, rtol=1e-5)
-    assert np.isnan(half_BS2[1]).all()
-
-
-def test_halves_of_another_reading_and_of_a_sum():
-    """The least drop per displacement, each the mean of its half's nonces; what is added does not vary."""
+    """Of another reading: the least drop per displacement, each the mean of its half's nonces."""
     drop_PT = simulate(1, 1, nonces=4)[:9]
     moved_PT = np.random.default_rng(4).uniform(0.1, 0.9, drop_PT.shape)
-    offset_E, rng = np.array([0, 2, 9]), np.random.default_rng(3)
-    half_BS2 = reliability.draw_halves(drop_PT, offset_E, 2, rng, 5, moved_PT, "min")
+    offset_E = np.array([0, 2, 2, 9])
+    plain, least = (
+        reliability.draw_halves(drop_PT, offset_E, 2, np.random.default_rng(3), 5, *more)
+        for more in ((), (moved_PT, "min"))
+    )
     rng = np.random.default_rng(3)
     for split in range(5):
         order = rng.permutation(4)
         for half, columns in enumerate((order[::2], order[1::2])):
-            value_P = drop_PT[:, columns].mean(1) / np.sqrt(2 * moved_PT[:, columns].mean(1))
+            value_P = drop_PT[:, columns].mean(1)
+            want = [value_P[:2].mean(), value_P[2:].mean()]
+            np.testing.assert_allclose(plain[[0, 2], split, half], want, rtol=1e-5)
+            value_P = value_P / np.sqrt(2 * moved_PT[:, columns].mean(1))
             want = [value_P[:2].min(), value_P[2:].min()]
-            np.testing.assert_allclose(half_BS2[:, split, half], want, rtol=1e-5)
+            np.testing.assert_allclose(least[[0, 2], split, half], want, rtol=1e-5)
+    assert np.isnan(plain[1]).all()
+
+
+def test_what_is_added_to_a_sum_does_not_vary():
     drop_PT, moved_PT = simulate(0, 1), np.ones((NUM_SAMPLES * PHRASES, NONCES))
-    base_B = np.random.default_rng(5).standard_normal(NUM_SAMPLES)
+    base_B, rng = np.random.default_rng(5).standard_normal(NUM_SAMPLES), np.random.default_rng(3)
     [found] = reliability.measure_retest(
         drop_PT, OFFSETS, (1,), 0.5, np.arange(NUM_SAMPLES), rng, 20, base_B, displacement_PT=moved_PT
     )
@@ -110,22 +124,6 @@ def test_measured_intervals_hold_the_truth_and_the_prediction_agrees():
     assert noise[0].reliability[1] < 0 < noise[0].reliability[2]
 
 
-def test_kept_in_common_by_hand():
-    half_BS2 = np.array([[4.0, 4.0], [3.0, 1.0], [2.0, 3.0], [1.0, 2.0], [np.nan, np.nan]])[:, None]
-    assert reliability.kept_in_common(half_BS2, 0.5) == 0.5
-    assert reliability.kept_in_common(half_BS2, 1) == 1
-    assert np.isnan(reliability.kept_in_common(half_BS2, 0.1))
-
-
-def test_what_few_samples_of_noise_correlate_by_stops_nothing():
-    """Of five samples many a resample lies below -1/3, where four nonces have no Spearman-Brown."""
-    drop_PT = simulate(0, 1)[: 5 * PHRASES]
-    found = reliability.measure_retest(
-        drop_PT, OFFSETS[:6], (1, 4), 0.5, np.arange(5), np.random.default_rng(0), 200
-    )
-    assert [np.isnan(each.predicted[1]) for each in found] == [False, True]
-
-
 def test_variance_of_phrases_and_of_nonces():
     between, within = reliability.split_variance(simulate(2, 3))
     assert (between, within) == pytest.approx((2, 3), rel=0.03)
@@ -133,3 +131,73 @@ def test_variance_of_phrases_and_of_nonces():
     gaps[::2, 3:] = np.nan
     assert reliability.split_variance(gaps) == pytest.approx((2, 3), rel=0.05)
     assert reliability.split_variance(simulate(0, 1))[0] < 0.1
+
+
+def make(num: int, steps: tuple[float, float, float, float], noise: float, seed: int = 0):
+    """Drops of ``num`` targets: one part of the target's own, wide, a step and a little noise."""
+    rng = np.random.default_rng(seed)
+    own_P = rng.standard_normal(num)
+    drops = {
+        name: own_P + step + noise * rng.standard_normal(num)
+        for name, step in zip(CONDITIONS, steps, strict=True)
+    }
+    kind_P = np.where(np.arange(num) % 4 == 0, RELATION, OBJECT)
+    return drops, kind_P, np.arange(num) // 2, np.arange(num) % 50, [(i % 30, i % 7 + 30) for i in range(num)]
+
+
+def test_means_differences_and_kinds():
+    drops, kind_P, *groups = make(400, (1.0, 2.0, 3.0, 1.5), 0.1)
+    lines = {line["kind"]: line for line in calibrate(drops, kind_P, *groups, seed=0)}
+    assert [(kind, line["num_targets"]) for kind, line in lines.items()] == [
+        (ALL, 400),
+        (OBJECT, 300),
+        (RELATION, 100),
+    ]
+    assert (lines[ALL]["num_pictures"], lines[ALL]["num_words"]) == (200, 50)
+    for line in lines.values():
+        in_P = (kind_P == line["kind"]) | (line["kind"] == ALL)
+        for name in CONDITIONS:
+            assert line[name] == pytest.approx(drops[name][in_P].mean())
+        assert line["nonce_over_same"] == pytest.approx((drops[NONCE] - drops[SAME])[in_P].mean())
+        assert line["cross_over_nonce"] == pytest.approx((drops[CROSS] - drops[NONCE])[in_P].mean())
+        assert line["right_over_wrong"] == pytest.approx((drops[NONCE] - drops[WRONG])[in_P].mean())
+
+
+def test_pairing_takes_out_what_the_conditions_share():
+    """Targets differ by 1, conditions of one target by 0.1: as much narrower is a difference's interval."""
+    [line, *_] = calibrate(*make(400, (1.0, 1.1, 1.2, 1.0), 0.1), seed=0)
+    widths = {name: line[f"{name}_high"] - line[f"{name}_low"] for name in (NONCE, "nonce_over_same")}
+    assert widths["nonce_over_same"] < 0.25 * widths[NONCE]
+    assert get_sign(line, "nonce_over_same") == get_sign(line, "cross_over_nonce") == 1
+    # The mean of 400 differences of variance 2 * 0.1^2, twice 1.96 standard errors.
+    order, picture = describe_order(line), describe_picture(line)
+    assert order.endswith(".") and f"{line[NONCE]:.4f}" in order and "above" in picture
+    assert calibrate({name: np.array([]) for name in CONDITIONS}, *[np.array([])] * 3, [], 0) == []
+    assert widths["nonce_over_same"] == pytest.approx(2 * 1.96 * 0.1 * math.sqrt(2 / 400), rel=0.2)
+
+
+def test_equal_groups_have_students_interval_of_their_means():
+    mean_G, half = np.array([1.0, 2.0, 4.0]), 4.303 * np.std([1.0, 2.0, 4.0], ddof=1) / math.sqrt(3)
+    low, high = spread_over(np.repeat(mean_G, 10), [[i // 10] for i in range(30)])
+    assert (low, high) == pytest.approx((7 / 3 - half, 7 / 3 + half), rel=1e-3)
+    assert np.isnan(spread_over(np.ones(5), [["a"]] * 5)).all()
+
+
+def test_another_picture_is_the_next_that_differs(monkeypatch):
+    image, caption = [1, 1, 2, 3, 3], ["a", "b", "b", "c", "a"]
+    hash_N = np.array([3, 1, 4, 0, 2], np.uint64)  # in order: 3, 1, 4, 0, 2
+    none = [()] * 5
+    assert draw_others(image, caption, none, none, hash_N).tolist() == [2, 4, 3, 1, 2]
+    assert draw_others([1, 1], ["a", "b"], none, none, hash_N[:2]).tolist() == [-1, -1]
+    assert draw_others([1, 2], ["a", "a"], none, none, hash_N[:2]).tolist() == [-1, -1]
+    # A picture whose caption says the target is no wrong one.
+    captions, targets = (
+        ["a dog", "a dog and a cat", "a cat", "a dog sleeps"],
+        [{"dog"}, {"dog", "cat"}, {"cat"}, {"dog"}],
+    )
+    said = [caption.split() for caption in captions]
+    found = draw_others(range(4), captions, targets, said, np.arange(4, dtype=np.uint64))
+    assert found.tolist() == [2, -1, 3, 2]
+    monkeypatch.setattr(reliability, "MOST_TRIES", 3)  # of equal pictures no more are tried
+    found = draw_others([0] * 5 + [1], list("abcdef"), [()] * 6, [()] * 6, np.arange(6, dtype=np.uint64))
+    assert found.tolist() == [-1, -1, 5, 5, 5, 0]

@@ -42,105 +42,63 @@ def test_a_whole_journal_gives_back_what_was_written_and_is_left_as_it_is(journa
     assert SeedTraining(DEVELOPMENT, 3, 9).name == "development-03-1of9"
 
 
-def test_a_damaged_outcome_is_trained_again(journal):
-    file = Path(journal.folder.at("trials", NAME, "development-00.json"))
+def test_damaged_outcomes_and_trials_are_trained_again(journal):
+    place = f"trials/{NAME}"
     broken = [b"", b'{"status": "fin', b"\xff", b"null", b"[]", b"{}", b"[" * 100_000]
-    wrong = [
-        {"status": float("nan")},
-        {"status": "stopped"},
-        *(
-            {"metrics": one}
-            for one in (None, {"a": 1}, {"a": [1, 2]}, {"a": [1, "2", 3]}, {"a": [True, 2, 3]})
-        ),
-        *({"seconds": "1"}, {"starts": 1.5}, {"steps": 1.5}, {"why": None}, {"more": 1}),
-    ]
-    for bad in broken + [json.dumps({**OUTCOME.to_dict(), **one}).encode() for one in wrong]:
+    wrong = [{"metrics": one} for one in (None, {"a": 1}, {"a": [1, 2]}, {"a": [1, "2", 3]})]
+    wrong += [{"status": "stopped"}, {"seconds": "1"}, {"starts": 1.5}, {"why": None}, {"more": 1}]
+    broken += [json.dumps({**OUTCOME.to_dict(), **one}).encode() for one in wrong]
+    options = [None, b"", b"{", b"[1]", b'{"options": [], "started": ""}', b'{"options": {"a": 1}}']
+    of_options = [("options.json", content, f"{place}: its options cannot be read: ") for content in options]
+    name = "development-00.json"
+    for file, content, said in [*((name, one, f"{place}/{name}: ") for one in broken), *of_options]:
+        assert journal.start({RATE: "0.001"}, "2026-01-02") == NAME
         journal.write(NAME, SEED_TRAINING, OUTCOME)
-        file.write_bytes(bad)
-        with pytest.raises(ValueError, match=f"{NAME}/development-00.json: .*; the sweep was finished"):
+        journal.folder.remove("trials", NAME, file)
+        if content is not None:
+            journal.folder.write_bytes(content, "trials", NAME, file)
+        with pytest.raises(ValueError, match=f"{said}.*the sweep was finished"):
             journal.check(PLAN)
-        said: list[str] = []
-        journal.repair(PLAN, said.append)
-        (line,) = said
-        assert line.startswith(f"trials/{NAME}/development-00.json: ") and "\n" not in line, bad
-        assert "trained again" in line
-        assert journal.find(NAME, SEED_TRAINING) is None and len(journal.read()) == 2
+        heard: list[str] = []
+        journal.repair(PLAN, heard.append)
+        assert len(heard) == 1 and heard[0].startswith(f"{place}") and "\n" not in heard[0], content
+        assert journal.list_trials() == ([OTHER] if file == "options.json" else sorted([NAME, OTHER]))
+        assert file == "options.json" or journal.find(NAME, SEED_TRAINING) is None
         journal.repair(PLAN, pytest.fail)
 
 
-def test_a_trial_with_damaged_options_is_started_again(journal):
-    file = Path(journal.folder.at("trials", NAME, "options.json"))
-    for content in [None, b"", b"{", b"[1]", b'{"options": [], "started": ""}', b'{"options": {"a": 1}}']:
-        file.unlink() if content is None else file.write_bytes(content)
-        words = f"trials/{NAME}: its options cannot be read: .*the sweep was finished"
-        with pytest.raises(ValueError, match=words):
+def test_a_trial_of_another_sweep_is_refused_and_never_removed(journal):
+    for training in (SeedTraining("report", 0), SeedTraining(DEVELOPMENT, 0, 9)):
+        journal.write(NAME, training, OUTCOME)
+        said = f"{training.name}.json: belongs to another sweep: this sweep has no such training"
+        with pytest.raises(ValueError, match=said):
             journal.check(PLAN)
-        said: list[str] = []
-        journal.repair(PLAN, said.append)
-        assert len(said) == 1 and said[0].startswith(f"trials/{NAME}: ")
-        assert journal.list_trials() == [OTHER]
-        assert journal.start({RATE: "0.001"}, "2026-01-02") == NAME and len(journal.read()) == 2
-
-
-def test_a_trial_of_another_sweep_is_refused(journal):
-    for name, options, words in [
-        ("foreign", {RATE: "0.001"}, "or its name differs"),
-        (NAME, {RATE: "0.0001"}, "or its name differs"),
-        (None, {RATE: "1e-3"}, "its options are {'train.learning_rate': '1e-3'} in place of"),
-        (None, {RATE: "0.01"}, "train.learning_rate=0.01 is not in grid(0.001,0.0001)"),
-        (None, {RATE: "much"}, "train.learning_rate='much': must be of type float"),
-        (None, {RATE: "0.001", STEPS: "9"}, "the space has train.learning_rate"),
-        (None, {STEPS: "9"}, "the options are train.steps, the space has train.learning_rate"),
+        journal.folder.remove("trials", NAME, f"{training.name}.json")
+    drawn = plan_of(f"{RATE}=loguniform(1e-4,1e-3)", search="random")
+    whole = plan_of(f"{STEPS}=uniform(5,9)", search="random")
+    for plan, name, options, words in [
+        (PLAN, "foreign", {RATE: "0.001"}, "or its name differs"),
+        (PLAN, NAME, {RATE: "0.0001"}, "or its name differs"),
+        (PLAN, "", {RATE: "1e-3"}, "its options are {'train.learning_rate': '1e-3'} in place of"),
+        (PLAN, "", {RATE: "0.01"}, "train.learning_rate=0.01 is not in grid(0.001,0.0001)"),
+        (PLAN, "", {RATE: "much"}, "train.learning_rate='much': must be of type float"),
+        (PLAN, "", {RATE: "0.001", STEPS: "9"}, "the space has train.learning_rate"),
+        (PLAN, "notes", None, "not a trial's name"),
+        *((drawn, "", {RATE: value}, "") for value in ("0.00101", "nan")),
+        *((whole, "", {STEPS: value}, "") for value in ("7.5", "10", "none")),
     ]:
+        if plan is not PLAN:
+            journal = Journal(Folder(f"{journal.folder.uri}/more"))
         name = name or name_trial(options)
         journal.folder.write_json({"options": options, "started": "2026"}, "trials", name, "options.json")
-        journal.write(name, SEED_TRAINING, OUTCOME)
         files = journal.folder.find_names()
         place = re.escape(journal.folder.at("trials", name))
         line = f"^{place}: belongs to another sweep: .*{re.escape(words)}.*; remove it$"
-        for check in (lambda: journal.check(PLAN), lambda: journal.repair(PLAN, pytest.fail)):
-            with pytest.raises(ValueError, match=line):
-                check()
+        with pytest.raises(ValueError, match=line):
+            journal.repair(plan, pytest.fail)
         assert journal.folder.find_names() == files, "nothing of others is removed"
         journal.folder.remove("trials", name)
-
-
-def test_a_folder_that_is_no_trial_is_never_removed(journal):
-    journal.folder.write_json("mine", "trials", "notes", "a.json")
-    with pytest.raises(ValueError, match="trials/notes: belongs to another sweep: not a trial's name"):
-        journal.repair(PLAN, pytest.fail)
-    assert journal.folder.exists("trials", "notes", "a.json")
-
-
-def test_a_training_with_a_seed_of_another_sweep_is_refused(journal):
-    for training in (
-        SeedTraining(DEVELOPMENT, 7),
-        SeedTraining(DEVELOPMENT, 0, 9),
-        SeedTraining("report", 0),
-    ):
-        journal.write(NAME, training, OUTCOME)
-        words = f"{NAME}/{training.name}.json: belongs to another sweep: this sweep has no such training"
-        with pytest.raises(ValueError, match=words):
-            journal.check(PLAN)
-        journal.folder.remove("trials", NAME, f"{training.name}.json")
-
-
-def test_a_drawn_value_lies_between_the_ends_of_its_range(tmp_path):
-    rates, steps = f"{RATE}=loguniform(1e-4,1e-3)", f"{STEPS}=uniform(5,9)"
-    fits = [(rates, "0.0001"), (steps, "9")]
-    for space, value in [
-        *fits,
-        (rates, "0.00101"),
-        (rates, "nan"),
-        (steps, "7.5"),
-        (steps, "10"),
-        (steps, "none"),
-    ]:
-        plan, journal = plan_of(space, search="random"), Journal(Folder(str(tmp_path)))
-        name = journal.start({space.partition("=")[0]: value}, "2026")
-        if (space, value) in fits:
-            journal.repair(plan, pytest.fail)
-        else:
-            with pytest.raises(ValueError, match=f"trials/{name}: belongs to another sweep"):
-                journal.repair(plan, pytest.fail)
-        journal.folder.remove("trials", name)
+    for plan, option, value in [(drawn, RATE, "0.0001"), (whole, STEPS, "9")]:
+        journal.start({option: value}, "2026")
+        journal.repair(plan, pytest.fail)
+        journal.folder.remove("trials", name_trial({option: value}))

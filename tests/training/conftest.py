@@ -36,8 +36,8 @@ def negatives(curated, tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="session")
-def of_ranks(tmp_path_factory) -> dict[int, list[dict]]:
-    """What every rank of two and of three measures."""
+def of_ranks(tmp_path_factory) -> list[dict]:
+    """What every rank of three measures."""
     folder = tmp_path_factory.mktemp("ranks")
     model, drops = fitting.write_model(folder), fitting.write_dropping_model(folder)
     return fitting.on_ranks(fitting.measure_all, folder, model, drops, str(folder))

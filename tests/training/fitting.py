@@ -97,28 +97,22 @@ def run(trainer: Trainer, rank: int = 0, num_ranks: int = 1, until: int = STEPS)
     return [reported.loss for reported in trainer.run(list(all_steps)[trainer.step :])]
 
 
-def on_ranks(measure: Callable[..., Any], folder: Path, *arguments: Any) -> dict[int, list[Any]]:
-    """Return what ``measure(rank, num_ranks, *arguments)`` returns on every rank, of two ranks and of three.
+def on_ranks(measure: Callable[..., Any], folder: Path, *arguments: Any) -> list[Any]:
+    """Return what ``measure(rank, num_ranks, *arguments)`` returns on every rank of three.
 
     The processes are forks of one that has imported all, so that they begin at once.
     """
     mp.get_context("forkserver").set_forkserver_preload([__name__, "peft.tuners.lora"])
     folder.mkdir(parents=True, exist_ok=True)
     mp.start_processes(_run_rank, (measure, str(folder), arguments), nprocs=3, start_method="forkserver")
-    return {
-        num_ranks: [torch.load(folder / f"{num_ranks}-{rank}.pt") for rank in range(num_ranks)]
-        for num_ranks in (2, 3)
-    }
+    return [torch.load(folder / f"{rank}.pt") for rank in range(3)]
 
 
 def _run_rank(rank: int, measure: Callable[..., Any], folder: str, arguments: tuple[Any, ...]) -> None:
     torch.set_num_threads(1)
-    for num_ranks in (2, 3):
-        if rank < num_ranks:
-            meet = f"file://{folder}/meet-{num_ranks}"
-            dist.init_process_group("gloo", meet, rank=rank, world_size=num_ranks)
-            torch.save(measure(rank, num_ranks, *arguments), f"{folder}/{num_ranks}-{rank}.pt")
-            dist.destroy_process_group()
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=3)
+    torch.save(measure(rank, 3, *arguments), f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
 
 
 def measure_all(rank: int, num_ranks: int, model: ModelConfig, drops: ModelConfig, folder: str) -> Any:
@@ -126,12 +120,8 @@ def measure_all(rank: int, num_ranks: int, model: ModelConfig, drops: ModelConfi
     parts = [
         measure_parts(rank, num_ranks, model, "triplet", {**options, "accumulate": 3}) for options in OF_PARTS
     ]
-    resumed = measure_resumed(rank, num_ranks, drops, folder)
-    return {"curves": measure_curves(rank, num_ranks, model), "parts": parts, "resumed": resumed}
-
-
-def measure_curves(rank: int, num_ranks: int, model: ModelConfig) -> dict[str, list[float]]:
-    return {loss: run(start_trainer(model, loss, rank, num_ranks), rank, num_ranks) for loss in LOSSES}
+    curves = {loss: run(start_trainer(model, loss, rank, num_ranks), rank, num_ranks, 8) for loss in LOSSES}
+    return {"curves": curves, "parts": parts, "resumed": measure_resumed(rank, num_ranks, drops, folder)}
 
 
 def measure_parts(rank: int, num_ranks: int, model: ModelConfig, loss: str, options: Any) -> dict[str, Any]:

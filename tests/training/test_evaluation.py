@@ -19,7 +19,7 @@ from tests.training.fitting import batches, start_trainer, start_writer, write_m
 STEPS = 4
 
 
-def test_every_kind_of_number_becomes_a_float():
+def test_every_kind_of_number_becomes_a_float_and_anything_else_is_refused():
     quarter = torch.tensor(0.25, dtype=torch.bfloat16, requires_grad=True)
     numbers = [0.25, 1, True, Decimal("0.25"), Fraction(1, 4), quarter, torch.tensor(3), np.array(0.25)]
     numbers += [kind(1) for kind in (np.float32, np.float16, np.int64, np.uint8, np.bool_)]
@@ -27,21 +27,12 @@ def test_every_kind_of_number_becomes_a_float():
         found = read_results({"figure": value})["figure"]
         assert type(found) is float and found == value, value
     assert np.isnan([*read_results({"a": float("nan"), "b": torch.tensor(torch.nan)}).values()]).all()
-
-
-def test_anything_else_is_refused_in_one_line():
     for found, message in [
         (None, "returned NoneType; return a dict"),
-        ([("a", 1.0)], "returned list; return a dict"),
         ({1: 0.5}, "returned the name 1; a name must be printable text"),
-        ({"": 0.5}, "returned the name ''; a name"),
         ({"\ud800": 0.5}, ".* a name must be printable text"),
         ({"a": "0.5"}, "returned 'a' as str; it must be one number"),
-        ({"a": None}, "returned 'a' as NoneType; it"),
-        ({"a": b"1"}, "returned 'a' as bytes; it"),
-        ({"a": 1j}, "returned 'a' as complex; it"),
         ({"a": 10**400}, "returned 'a' as int; it"),
-        ({"a": np.array([0.5])}, r"returned 'a' as ndarray of shape \(1,\); it"),
         ({"a": torch.zeros(2, 3)}, r"returned 'a' as Tensor of shape \(2, 3\); it"),
         ({"samples_per_s": 0.5}, "returned 'samples_per_s', a column of every step; use a name other"),
     ]:
@@ -72,9 +63,6 @@ def draw_and_seed(clip, step: int) -> dict[str, float]:
 
 def test_training_is_the_same_to_the_bit_with_an_evaluation_and_without(tmp_path):
     plain, _ = run(tmp_path / "plain", None)
-    torch.manual_seed(5)
-    np.random.seed(5)
-    random.seed(5)
     before = random.getstate(), np.random.get_state()[1].tolist()
     evaluated, writer = run(tmp_path / "evaluated", draw_and_seed)
     assert plain.keys() == evaluated.keys()
@@ -85,29 +73,19 @@ def test_training_is_the_same_to_the_bit_with_an_evaluation_and_without(tmp_path
     assert len(metrics["step"]) == STEPS, "the call before the first step is no line"
 
 
-def fail(clip, step: int) -> dict[str, float]:
-    raise KeyError("no\nsuch")
-
-
-def leave(clip, step: int) -> dict[str, float]:
-    raise SystemExit(0)
-
-
-def shift(clip, step: int) -> dict[str, float]:
-    clip.visual.conv1.weight += 1
-    return {"a": 1.0}
-
-
 def test_a_mistake_is_found_before_the_first_step(tmp_path):
+    def leave(clip, step: int):
+        raise SystemExit(0)
+
+    def shift(clip, step: int) -> dict[str, float]:
+        clip.visual.conv1.weight += 1
+        return {"a": 1.0}
+
     for evaluate, message in [
-        (fail, r"^evaluate: KeyError: 'no\\nsuch'; the call before the first step, with step 0, failed$"),
-        (leave, "^evaluate: SystemExit: 0; the call before"),
+        (leave, "^evaluate: SystemExit: 0; the call before the first step, with step 0, failed$"),
         (5, "^evaluate: TypeError: 'int' object is not callable; the call"),
         (lambda clip, step: {"loss": 1.0}, "^evaluate: returned 'loss'"),
-        (
-            lambda clip, step: {"a": len(list(clip.half().parameters()))},
-            "^evaluate: changes .* copy.deepcopy",
-        ),
+        (lambda clip, step: {"a": len(str(clip.half()))}, "^evaluate: changes .* copy.deepcopy"),
         (shift, r"^evaluate: changes visual\.conv1\.weight of"),
         (lambda clip, step: {"a": len(str(clip.requires_grad_(False)))}, r"^evaluate: changes requires_grad"),
     ]:

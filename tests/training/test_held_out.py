@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -26,12 +27,8 @@ from tests.training.little import STEPS, World, count_heads, read_losses, refuse
 WHERE = {"train.workers": 1, "train.checkpoint_steps": 6, "train.evaluate_steps": 8}
 
 
-def list_uids(index) -> list[str]:
-    return [uid for uri in index.uris for uid in pq.read_table(uri)["uid"].to_pylist()]
-
-
-def list_evaluated(held) -> list[str]:
-    return [uid for uri in held.uris for uid in pq.read_table(uri)["uid"].to_pylist()]
+def list_uids(tables) -> list[str]:
+    return [uid for uri in tables.uris for uid in pq.read_table(uri)["uid"].to_pylist()]
 
 
 def index_held(world: World, work: Path, **options):
@@ -60,9 +57,9 @@ def test_a_share_leaves_out_exactly_its_floor(world, tmp_path, local):
     kept = list_uids(index)
     assert held.num_pairs == math.floor(0.29 * 32) == 9 == len(whole) - len(kept) and {*kept} < whole
     assert index.reasons == Counter(ok=23, held_out=9, corrupt_image=1, no_caption=1, duplicate_uid=2)
-    assert {*list_evaluated(held)} <= whole - {*kept}
+    assert {*list_uids(held)} <= whole - {*kept}
     again, same = index_held(world, tmp_path / "a", **{"train.held_out": 0.29})
-    assert again == index and list_evaluated(same) == list_evaluated(held)
+    assert again == index and list_uids(same) == list_uids(held)
     larger, half = index_held(world, tmp_path / "b", **{"train.held_out": 0.5})
     for name in ("image_sha256", "caption"):  # evaluated pairs share no image and no caption
         values = [value for uri in half.uris for value in pq.read_table(uri)[name].to_pylist()]
@@ -76,11 +73,10 @@ def test_a_kill_between_the_shards_changes_no_pair(world, tmp_path, local):
     """The tables are those of a start that took out the pairs of the first shard alone."""
     whole, _ = index_held(world, tmp_path / "whole", **{"train.held_out": 0.29})
     make_index(find_pairs(world.config()), Folder(str(tmp_path / "half")))
+    (tmp_path / "half/held_out").mkdir()
     for name in ("drawn.npy", "evaluated.npy", "00000.parquet"):
-        Folder(str(tmp_path / "half")).write_bytes(
-            (tmp_path / "whole/held_out" / name).read_bytes(), "held_out", name
-        )
-    (tmp_path / "half/pairs/00000.parquet").write_bytes((tmp_path / "whole/pairs/00000.parquet").read_bytes())
+        shutil.copy(tmp_path / "whole/held_out" / name, tmp_path / "half/held_out" / name)
+    shutil.copy(tmp_path / "whole/pairs/00000.parquet", tmp_path / "half/pairs/00000.parquet")
     half, _ = index_held(world, tmp_path / "half", **{"train.held_out": 0.29})
     assert list_uids(half) == list_uids(whole) and half.reasons == whole.reasons
 
@@ -107,21 +103,6 @@ def test_an_input_trains_the_same_model_and_counts_shared_images(world, trained,
     assert written == {step: values[0] for step, values in curve.items() if step}
 
 
-def test_a_share_trains_the_model_that_the_other_pairs_alone_train(world, tmp_path, local):
-    """Bit-equal weights: evaluation changes nothing, and no held-out pair is trained on."""
-    options = {"cluster.executor": "local", "train.evaluate_steps": 3, "train.window": 1}
-    held_out = {"train.held_out": "0.29"}
-    train(world.config(**options, **held_out), str(tmp_path / "held"), num_threads=1)
-    kept, _ = index_held(world, tmp_path / "index", **held_out)
-    pq.write_table(pa.table({"uid": list_uids(kept)}), tmp_path / "kept.parquet")
-    train(
-        world.config(**options, subset=str(tmp_path / "kept.parquet")), str(tmp_path / "kept"), num_threads=1
-    )
-    held, alone = (tmp_path / name / "checkpoint/model.safetensors" for name in ("held", "kept"))
-    assert held.read_bytes() == alone.read_bytes()
-    assert read_losses(tmp_path / "held") == read_losses(tmp_path / "kept")
-
-
 class Stop(Exception):
     pass
 
@@ -132,15 +113,25 @@ def _stop_at_8(clip, step: int) -> dict[str, float]:
     return count_heads(clip, step)
 
 
-def test_a_run_that_was_interrupted_has_the_same_curve(world, tmp_path, local):
-    """A share: the funnel has the held-out pairs; without evaluate_steps there are ten evaluations."""
-    options = {"train.held_out": "0.29", "cluster.executor": "local", "train.checkpoint_steps": 6}
-    whole = train(world.config(**options), str(tmp_path / "whole"), num_threads=1)
+def test_a_share_trains_the_model_of_the_other_pairs_alone_interrupted_or_not(world, tmp_path, local):
+    """Bit-equal weights, the funnel has the held-out pairs, and without evaluate_steps ten evaluations."""
+    options = {"cluster.executor": "local", "train.checkpoint_steps": 6, "train.window": 1}
+    share = {"train.held_out": "0.29"}
+    whole = train(world.config(**options, **share), str(tmp_path / "whole"), num_threads=1)
+    kept, _ = index_held(world, tmp_path / "index", **share)
+    pq.write_table(pa.table({"uid": list_uids(kept)}), tmp_path / "kept.parquet")
+    options["subset"] = str(tmp_path / "kept.parquet")
+    train(world.config(**options), str(tmp_path / "alone"), num_threads=1)
+    del options["subset"]
     with pytest.raises(Stop):
-        config = world.config(**options, **{"train.evaluate_steps": 2})
+        config = world.config(**options, **share, **{"train.evaluate_steps": 2})
         train(config, str(tmp_path / "cut"), evaluate=_stop_at_8, num_threads=1)
-    cut = train(world.config(**options), str(tmp_path / "cut"), num_threads=1)
+    cut = train(world.config(**options, **share), str(tmp_path / "cut"), num_threads=1)
     assert [start["step"] for start in cut["resumed"]] == [6]
+    names = ("whole", "alone", "cut")
+    weights = [(tmp_path / name / "checkpoint/model.safetensors").read_bytes() for name in names]
+    assert weights[0] == weights[1] == weights[2]
+    assert read_losses(tmp_path / "whole") == read_losses(tmp_path / "alone")
     assert read_curve(tmp_path / "cut").items() >= read_curve(tmp_path / "whole").items()
     assert [*read_curve(tmp_path / "whole")] == [*range(0, STEPS + 1, 2)]
     assert whole["funnel"]["dropped"]["held_out"] == 9 == whole["held_out"]["pairs"]

@@ -85,20 +85,15 @@ def test_what_is_no_number_is_null_and_read_as_nan(tmp_path):
     assert np.isnan(metrics["none"]).all() and metrics["loss"].tolist() == [1e-320] * 4
 
 
-def test_a_journal_that_lacks_steps_is_not_gone_on_with(tmp_path):
-    for data in [None, b"", b'{"step": 0}\n{"step": 1}', b'{"step": 0}\n{"step": 5}\n', b"a\nb\n"]:
-        folder = Folder(str(tmp_path))
+def test_what_is_no_journal_is_named_and_one_that_lacks_steps_not_gone_on_with(tmp_path):
+    folder = Folder(str(tmp_path))
+    for data in [None, b'{"step": 0}\n{"step": 1}', b'{"step": 0}\n{"step": 5}\n', b"a\nb\n"]:
         if data is not None:
             folder.write_bytes(data, METRICS)
         with pytest.raises(ValueError, match="must hold the 2 steps before the checkpoint"):
             MetricsLog(folder, 2)
         assert folder.list_names() == ([] if data is None else [METRICS]), "nothing was written"
-
-
-def test_a_file_of_something_else_is_named(tmp_path):
     for data in [b"", b"[1]\n", b'{"loss": 1}\n', b'{"step": 0, "loss": {"a": 1}}\n', b"{\n"]:
-        folder = Folder(str(tmp_path))
         folder.write_bytes(data, METRICS)
-        with pytest.raises(ValueError, match="was not written by a training") as caught:
+        with pytest.raises(ValueError, match="was not written by a training"):
             read_metrics(folder)
-        assert type(caught.value) is ValueError and folder.at(METRICS) in str(caught.value)

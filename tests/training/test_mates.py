@@ -1,7 +1,6 @@
 """Pairs whose images are alike: who they are, against a plain search; and that they share batches."""
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,58 +13,31 @@ from raycomp.training.hard import MOST, load_mates
 ROWS = (6, 0, 9, 4)
 
 
-def uid(number: int) -> str:
-    return f"{number:032x}"
-
-
-Tables = tuple[list[str], dict[str, list[str]], list[list[tuple[str, int]]]]
-
-
-def write_tables(folder: Path, seed: int) -> Tables:
-    """Write tables of pairs, some of several rows; return names, neighbours, and (uid, rows) by table."""
-    rng = random.Random(seed)
-    names = [uid(i) for i in range(40)]
-    rng.shuffle(names)
-    tables, uris, start = [], [], 0
-    for place, size in enumerate((12, 0, 9, 7)):
-        rows = [(name, rng.choice([1, 1, 2])) for name in names[start : start + size]]
-        start += size
-        tables.append(rows)
-        table = pa.table(
-            {
-                "uid": pa.array([name for name, _ in rows], pa.string()),
-                "num_rows": pa.array([count for _, count in rows], pa.int64()),
-            }
-        )
-        pq.write_table(table, folder / f"{place}.parquet")
-        uris.append(str(folder / f"{place}.parquet"))
-    near = {name: rng.sample(names, rng.randrange(0, 12)) for name in names}
-    return uris, near, tables
-
-
 def test_mates_are_those_of_a_plain_search(tmp_path):
-    for seed in range(3):
-        uris, near, tables = write_tables(tmp_path, seed)
-        files = []
-        for number in range(2):
-            columns = {"uid": [*near][number::2], "neighbours": [*near.values()][number::2]}
-            files.append(str(tmp_path / f"near-{number}.parquet"))
-            pq.write_table(pa.table(columns), files[-1])
-        for rows, mates in zip(tables, load_mates(files, uris), strict=True):
-            first_N = np.cumsum([0, *(count for _, count in rows)])
-            firsts = {name: first for (name, _), first in zip(rows, first_N, strict=False)}
-            wanted = []
-            for name, count in rows:
-                some = [firsts[other] for other in near[name] if other in firsts and other != name][:MOST]
-                wanted += [[*some, *[-1] * (MOST - len(some))]] * count
-            assert mates.tolist() == wanted
-
-
-def test_uids_that_are_none_are_refused(tmp_path):
-    uris, *_ = write_tables(tmp_path, 0)
-    pq.write_table(pa.table({"uid": [uid(0)], "neighbours": [["x"]]}), tmp_path / "near.parquet")
+    rng = random.Random(0)
+    names = [f"{i:032x}" for i in rng.sample(range(40), 40)]
+    near = {name: rng.sample(names, rng.randrange(0, 12)) for name in names}
+    tables, uris = [], [str(tmp_path / f"{place}.parquet") for place in range(4)]
+    for uri, start, end in zip(uris, (0, 12, 12, 21), (12, 12, 21, 28), strict=True):
+        tables.append([(name, rng.choice([1, 1, 2])) for name in names[start:end]])
+        columns = {"uid": names[start:end], "num_rows": [count for _, count in tables[-1]]}
+        types = pa.schema([("uid", pa.string()), ("num_rows", pa.int64())])
+        pq.write_table(pa.table(columns, types), uri)
+    files = [str(tmp_path / f"near-{number}.parquet") for number in range(2)]
+    for number, file in enumerate(files):
+        columns = {"uid": [*near][number::2], "neighbours": [*near.values()][number::2]}
+        pq.write_table(pa.table(columns), file)
+    for rows, mates in zip(tables, load_mates(files, uris), strict=True):
+        first_N = np.cumsum([0, *(count for _, count in rows)])
+        firsts = {name: first for (name, _), first in zip(rows, first_N, strict=False)}
+        wanted = []
+        for name, count in rows:
+            some = [firsts[other] for other in near[name] if other in firsts and other != name][:MOST]
+            wanted += [[*some, *[-1] * (MOST - len(some))]] * count
+        assert mates.tolist() == wanted
+    pq.write_table(pa.table({"uid": names[:1], "neighbours": [["x"]]}), files[0])
     with pytest.raises(ValueError, match=r"hard_images=.*: .*x"):
-        load_mates([str(tmp_path / "near.parquet")], uris)
+        load_mates(files, uris)
 
 
 def make_plan(batch_size: int, mates: bool, seed: int = 0) -> EpochPlan:

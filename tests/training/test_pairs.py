@@ -4,7 +4,6 @@ import io
 import json
 import shutil
 from collections import Counter
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+import raycomp
 from raycomp.config import TooMuchBadData, UserError
 from raycomp.core.selection import parse_uids
 from raycomp.curation.outputs import write_subset
@@ -20,12 +20,13 @@ from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import write_table
 from raycomp.data.samples import write_tar
+from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.schema import NEGATIVES_SCHEMA, PAIRS_SCHEMA
 from raycomp.training.pairs import Pairs, check_pairs, find_pairs, index_shard, load_shard, tally_pairs
 from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET
-from tests.corpus import write_bad_shards
+from tests.corpus import write_bad_shards, write_world_shards
 from tests.sealed import seal
-from tests.training.pairs import check_all, index_all, make_config, tally_all
+from tests.training.pairs import check_all, list_uids, make_config, tally_all
 
 
 def make_image(seed: int) -> bytes:
@@ -91,6 +92,15 @@ def write_negatives(folder: Path, files: list[dict[int, list[str]]], **record) -
     return str(folder)
 
 
+def write_captions(path: Path, captions: list[str]) -> str:
+    """Write other captions into a file of negatives; return its run."""
+    table = pq.read_table(path)
+    place = table.schema.get_field_index("caption")
+    write_table(table.set_column(place, "caption", pa.array(captions)), str(path), NEGATIVES_SCHEMA)
+    seal(Folder(str(path.parent.parent)))
+    return str(path.parent.parent)
+
+
 def refuse(message: str, kind: type[Exception] = ValueError, **options) -> None:
     with pytest.raises(kind, match=message) as error:
         check_all(make_config(**options))
@@ -111,22 +121,21 @@ def test_every_bad_sample_is_counted_and_the_counts_add_up(tmp_path):
     assert "input: 1 of 49 rows is bad_encoding" in lost[0] and "left out" in lost[0]
 
 
-def test_an_image_beyond_max_pixels_is_counted(album):
-    for most, expected in ((24 * 30, {"ok": 12}), (24 * 30 - 1, {"image_too_large": 12})):
-        pairs = find_pairs(make_config(input=str(album), **{"train.max_pixels": most}))
-        assert index_all(pairs)[1] == expected
-    with pytest.raises(ValueError, match=r"input='.*': no pairs to train on \(12 image_too_large"):
-        check_pairs(pairs, Counter(expected), Counter())
-
-
-def test_rows_that_a_subset_leaves_out_are_no_part_of_the_share(tmp_path):
-    """Nor are their images decoded."""
+def test_rows_that_a_subset_leaves_out_are_no_part_of_the_share(album, tmp_path):
+    """Nor are their images decoded; uids that the input lacks are refused, bad samples of it are known."""
     named = {"input": write_shard(tmp_path / "0.parquet", range(60), num_broken=3)}
     check_all(make_config(**named))
     named["subset"] = write_uids(tmp_path / "subset.npy", range(1, 11))
     refuse(r"20\.0% of 10 rows cannot be used \(2 corrupt_image\)", TooMuchBadData, **named)
-    reasons = check_all(make_config(**named, max_bad_fraction=0.2))[2]
-    assert reasons == {"ok": 8, "corrupt_image": 2, NOT_IN_SUBSET: 50}
+    named["max_bad_fraction"] = 0.2
+    assert check_all(make_config(**named))[2] == {"ok": 8, "corrupt_image": 2, NOT_IN_SUBSET: 50}
+    write_uids(tmp_path / "subset.npy", (*range(1, 11), 77))
+    refuse("3 of the 11 .* no pair in .*, 2 of them bad samples of it; one is", **named)
+    write_uids(tmp_path / "subset.npy", (3, 77, 78))
+    refuse(f"2 of the 3 uids that it names have no pair in .*; one is {uid_of(77)}", **named)
+    small = make_config(input=str(album), **{"train.max_pixels": 24 * 30 - 1})
+    with pytest.raises(ValueError, match=r"input='.*': no pairs to train on \(12 image_too_large"):
+        check_all(small)
 
 
 def test_loaded_rows_are_those_of_the_index(album, tmp_path):
@@ -186,31 +195,21 @@ def test_a_subset_says_how_often_an_epoch_has_each_pair(album, tmp_path):
         assert loaded["image"].to_pylist() == [make_image(9)] and loaded["num_rows"].to_pylist() == [4]
 
 
-def test_unknown_uids_of_a_subset_are_refused_but_bad_samples_are_known(album, tmp_path):
-    named = {"input": str(album), "subset": write_uids(tmp_path / "kept.parquet", (3, 77, 78))}
-    refuse(f"2 of the 3 uids that it names have no pair in {album}; one is {uid_of(77)}", **named)
-    named |= {"input": write_shard(tmp_path / "a.parquet", (0, 1), num_broken=1), "max_bad_fraction": 0.5}
-    write_uids(tmp_path / "kept.parquet", (0, 1))
-    assert check_all(make_config(**named))[2] == {"ok": 1, "corrupt_image": 1}
-    write_uids(tmp_path / "kept.parquet", (0, 1, 2))
-    refuse("2 of the 3 .* no pair in .*, 1 of them bad samples of it; one is", **named)
-
-
 def test_a_subset_that_is_none_is_refused(album, tmp_path):
-    for name, content, line in [
-        ("none.npy", None, "cannot be read; name a .npy or Parquet file"),
-        ("bad.npy", b"no npy", "is damaged or no npy file"),
-        ("float.npy", np.zeros(3), "must be uids of type u8,u8 in one dimension, is float64"),
-        ("bad.parquet", b"no parquet", "is damaged or no Parquet file"),
-        ("number.parquet", pa.table({"uid": [1]}), "its column uid must be text, is int64"),
-        ("text.parquet", pa.table({"uid": ["a"]}), "uid='a': must be 32 hex digits"),
+    path = tmp_path / "kept.npy"
+    for content, line in [
+        (None, "cannot be read; name a .npy or Parquet file"),
+        (b"no npy", "is damaged or no npy file"),
+        (np.zeros(3), "must be uids of type u8,u8 in one dimension, is float64"),
+        (pa.table({"uid": [1]}), "its column uid must be text, is int64"),
+        (pa.table({"uid": ["a"]}), "uid='a': must be 32 hex digits"),
     ]:
-        path = tmp_path / name
         if isinstance(content, bytes):
             path.write_bytes(content)
         elif isinstance(content, np.ndarray):
             np.save(path, content)
         elif content is not None:
+            path = tmp_path / "kept.parquet"
             pq.write_table(content, path)
         refuse(f"^subset='{path}': .*{line}", input=str(album), subset=str(path))
     uids = pa.array(list(map(uid_of, range(12)))).dictionary_encode()
@@ -238,6 +237,11 @@ def test_negatives_are_joined_by_uid_wherever_they_stand(album, tmp_path):
     counted, wanted = tally_pairs(table), tally_pairs(some.take([0, 0, 0, 1, 2, 2, 3, 3, 3, 3, 3]))
     assert counted[0] == wanted[0] | {"samples": 4, "copies": 7}
     assert counted[1:] == wanted[1:] == ({("SWAP", "object"): 5}, 1)
+    path = tmp_path / "negatives/negatives/00000.parquet"  # of another data set with the same names
+    write_captions(path, [" pair   9 ", "pair  2"])
+    check_all(make_config(input=str(album), negatives=negatives))
+    said = rf"negatives: 1 of \d captions in .* differ from the pair with the same uid, such as {uid_of(2)}"
+    refuse(said, input=str(album), negatives=write_captions(path, ["pair 9", "a ship"]))
 
 
 def test_images_of_negatives_are_joined_by_uid_and_text(album, tmp_path):
@@ -283,15 +287,62 @@ def test_what_is_no_source_is_refused(album, tmp_path):
     refuse("^hard_images='/nowhere': .*no such file", **negatives | {"hard_images": "/nowhere"})
 
 
-def test_negatives_of_another_data_set_with_the_same_names_are_refused(album, tmp_path):
-    negatives = write_negatives(tmp_path / "negatives", [{9: ["a"], 2: ["c"]}])
-    path = next((tmp_path / "negatives/negatives").iterdir())
-    table = pq.read_table(path)
-    spaced = pa.array([f"  {caption.replace(' ', '   ')} " for caption in table["caption"].to_pylist()])
-    said = rf"negatives: 1 of \d captions in .* differ from the pair with the same uid, such as {uid_of(2)}"
-    for captions, is_refused in ((spaced, False), (pa.array(["pair 9", "a ship"]), True)):
-        place = table.schema.get_field_index("caption")
-        write_table(table.set_column(place, "caption", captions), str(path), NEGATIVES_SCHEMA)
-        seal(Folder(negatives))
-        with pytest.raises(ValueError, match=said) if is_refused else nullcontext():
-            check_all(make_config(input=str(album), negatives=negatives))
+@pytest.fixture(scope="module")
+def folders(curated, tmp_path_factory) -> tuple[Path, Path, Path]:
+    """A curation, a smaller selection from it without shards, and negatives of the curation."""
+    base = tmp_path_factory.mktemp("runs")
+    options = {"attribute.keep": 0.3, "materialize": False}
+    raycomp.select(str(curated[1]), options, str(base / "selected"))
+    writing = WritingConfig(rank=False)
+    negatives = NegativesConfig(input=str(curated[1]), negatives=writing)
+    raycomp.negatives(negatives, str(base / "negatives"))
+    return curated[1], base / "selected", base / "negatives"
+
+
+def test_a_curation_with_shards_and_one_without_have_the_same_pairs(curated, folders, tmp_path):
+    raycomp.select(str(folders[0]), {"materialize": False}, str(tmp_path / "same"))
+    found = []
+    for folder in (folders[0], tmp_path / "same"):
+        pairs, indices, reasons = check_all(make_config(input=str(folder), negatives=str(folders[2])))
+        loaded = [load_shard(pairs, i, index) for i, index in enumerate(indices)]
+        rows = pa.concat_tables(loaded).drop_columns(["position", "first_row"]).to_pylist()
+        found.append((len(indices), reasons, rows))
+    assert found[0][2] == found[1][2] and any(row["negatives"] for row in found[0][2])
+    kept = pq.read_table(folders[0] / "subset" / "kept.parquet")["uid"].to_pylist()
+    assert [row["uid"] for row in found[0][2]] == kept
+    assert found[0][1] == {"ok": len(kept)}
+    assert found[1][1] == {"ok": len(kept), NOT_IN_SUBSET: 90 - len(kept)}
+    assert [found[0][0], found[1][0]] == [1, 3]
+
+
+def test_a_selection_as_subset_is_the_selection_and_takes_the_negatives_of_its_curation(folders):
+    curation, selection, negatives = folders
+    _, indices, reasons = check_all(make_config(input=str(selection), negatives=str(negatives)))
+    uids = pq.read_table(selection / "subset/kept.parquet")["uid"].to_pylist()
+    assert list_uids(indices) == uids and reasons["ok"] == len(uids) == 27
+    assert sum(tally_pairs(table)[0]["with_negatives"] for table in indices) > 20
+    for name in ("subset.npy", "kept.parquet"):
+        config = make_config(input=str(curation), subset=str(selection / "subset" / name))
+        assert list_uids(check_all(config)[1]) == uids
+    with pytest.raises(ValueError, match=r"\d+ of the \d+ uids that it names have no pair in"):
+        find_pairs(make_config(input=str(selection), subset=str(curation / "subset/kept.parquet")))
+
+
+def test_a_run_whose_record_does_not_fit_is_refused(folders, tmp_path):
+    curation, selection, negatives = folders
+    other = write_world_shards(tmp_path / "other", 90, 30, seed=5)
+    for folder, section, changes, said in [
+        (selection, "config", {"input": other}, r"has no shards, and .* has changed since scoring"),
+        (selection, "config", {"prepare": {"stored_embeddings": "b32"}}, "curated from stored embeddings"),
+        (selection, "funnel", {"kept": 0}, "kept no pairs; curate with a larger share"),
+        (negatives, "fingerprint", {"input": "0" * 64}, "were written for .*, not for the pairs in"),
+        (negatives, "funnel", {"read": 7}, r"holds \d+ captions, the run wrote 7"),
+    ]:
+        place = tmp_path / "run"
+        shutil.rmtree(place, ignore_errors=True)
+        run = json.loads((shutil.copytree(folder, place) / "run.json").read_text())
+        run[section] |= changes
+        (place / "run.json").write_text(json.dumps(run))
+        named = {"input": str(curation), "negatives": str(place)}
+        with pytest.raises(ValueError, match=said):
+            find_pairs(make_config(**(named if folder == negatives else {"input": str(place)})))

@@ -27,25 +27,18 @@ def started(tmp_path):
     return trainer, start_writer(trainer, config, out, rows.append, lambda clip, step: {"taken": step}), rows
 
 
-def test_a_checkpoint_is_kept_every_so_many_steps_and_in_the_end(started):
+def test_a_checkpoint_is_kept_every_so_many_steps_at_a_warning_and_in_the_end(started):
+    """As long as a warning lasts, it is one."""
     trainer, writer, rows = started
-    train_rank(trainer, batches(slice(None)), 3, writer)
-    assert list_states(writer.folder) == [3, 6, 7]
+    warnings = iter([False, True, True, False, True, True, True])
+    train_rank(trainer, batches(slice(None)), 3, writer, lambda: next(warnings))
+    assert list_states(writer.folder) == [2, 3, 5, 6, 7] and next(warnings, None) is None
     assert [row["step"] for row in rows] == list(range(STEPS))
     assert [row.get("taken") for row in rows] == [None, None, 3, None, None, 6, 7]
     lines = writer.folder.read_bytes("metrics.jsonl").decode().splitlines()
     assert [json.loads(line) for line in lines] == rows
     assert writer.folder.exists("work", "checkpoint", "model.safetensors")
     assert not writer.folder.exists("checkpoint")  # that is the run's to write, once all is checked
-
-
-def test_a_warning_keeps_one_more_and_a_second_one_another(started):
-    """Asked after every step, by those who write nothing, too; as long as it lasts it is one warning."""
-    trainer, writer, _ = started
-    warnings = iter([False, True, True, False, True, True, True])
-    train_rank(trainer, batches(slice(None)), 100, writer, lambda: next(warnings))
-    assert list_states(writer.folder) == [2, 5, 7]
-    assert next(warnings, None) is None
 
 
 def test_a_step_is_recorded_once_the_next_is_queued(started):

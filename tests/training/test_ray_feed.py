@@ -2,6 +2,7 @@
 
 import itertools
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,8 +10,6 @@ import pyarrow as pa
 from raycomp.core.epochs import EpochPlan, slice_of
 from raycomp.training.ray_feed import ShardCache, cut_shard, from_table, to_table
 from raycomp.words import FIRST_ROW, UID
-
-Part = tuple[int, set[int]]
 
 
 class Loader:
@@ -24,7 +23,7 @@ class Loader:
         self.num_ranks = num_returns
         return self
 
-    def remote(self, source: object, shard: int, rows: list[np.ndarray]) -> list[Part] | Part:
+    def remote(self, source: object, shard: int, rows: list[np.ndarray]) -> Any:
         self.loaded.append(shard)
         parts = [(len(self.loaded), set(row_R.tolist())) for row_R in rows]
         return parts if self.num_ranks > 1 else parts[0]

@@ -1,6 +1,5 @@
 """The page of training: a long curve stays short and keeps its peaks, the funnel adds up, text is text."""
 
-import json
 import math
 
 import numpy as np
@@ -15,41 +14,26 @@ HOSTILE = "<script>alert(1)</script>\"'&\x00"
 
 
 def make_metrics(count: int) -> dict[str, np.ndarray]:
-    """Return curves as a training has them: a falling loss, warm-up and cosine, slow checkpoints."""
-    generator, step_N = np.random.default_rng(0), np.arange(count)
-    progress_N = step_N / max(1, count)
-    loss_N = 1.2 + 4.3 * np.exp(-5 * progress_N) + generator.normal(0, 0.12, count)
-    rise_N, fall_N = np.minimum(1, (step_N + 1) / max(1, 0.05 * count)), 1 + np.cos(math.pi * progress_N)
-    speed_N = np.where(step_N % 50 == 49, 90.0, 410 + generator.normal(0, 15, count))
-    return {
-        "step": step_N,
-        "loss": loss_N,
-        "learning_rate": 2.5e-4 * rise_N * fall_N,
-        "samples_per_s": speed_N,
-    }
+    generator = np.random.default_rng(0)
+    curves = {name: 1 + generator.random(count) for name in ("loss", "learning_rate", "samples_per_s")}
+    return {"step": np.arange(count), **curves}
 
 
 def make_run(count: int, **more: object) -> dict:
     options = {"input": "/data/curated", "negatives": "/data/negatives", "train.loss": "negclip"}
-    loss_N, dropped = make_metrics(count)["loss"], {"corrupt_image": 5, "not_in_subset": 650}
+    dropped = {"corrupt_image": 5, "not_in_subset": 650}
     return {
         "config": to_dict(override_all(TrainConfig(negatives="n"), options)),
         "funnel": {"read": 13_000, "corpus": 13_000, "kept": 12_345, "dropped": dropped},
         "commands": {"Rerun": "raycomp train --out /runs/clip", **list_uses("/runs/clip")},
-        **{
-            "versions": {"python": "3.11"},
-            "fingerprint": {"input": "0" * 64},
-            "warnings": [],
-            "device": "cpu",
-        },
+        "versions": {"python": "3.11"},
+        "fingerprint": {"input": "0" * 64},
+        **{"warnings": [], "device": "cpu", "copies": 0, "pairs_with_negatives": 11_000},
         **{"steps": count, "epochs": count * 256 / 12_345, "batch_size": 256, "workers": 2},
-        **{"pairs": 12_345, "copies": 0, "pairs_with_negatives": 11_000, "samples_per_s": 400.0},
+        **{"pairs": 12_345, "first_loss": 2.0, "last_loss": 1.0, "train_s": 9.0, "samples_per_s": 400.0},
         "negatives_by_kind": {"SWAP object": 9_000, "REPLACE attribute": 8_000, "ADD object": 2_000},
-        **{"first_loss": float(loss_N[0]), "last_loss": float(loss_N[-1]), "train_s": 256 * count / 400},
         "resumed": [{"step": count // 3, "why": "worker lost"}, {"step": count // 2, "why": "driver killed"}],
-        "evaluations": [
-            {"step": count * i // 5, "recall@1": i / 7, "zero-shot": i / 50} for i in range(1, 6)
-        ],
+        "evaluations": [{"step": count * i // 5, "recall@1": i / 7, "zero": i / 50} for i in range(1, 6)],
         **more,
     }
 
@@ -84,14 +68,12 @@ def test_a_smoothed_value_is_the_mean_around_it():
 
 def test_the_page_reports_what_was_trained_on_what():
     page = draw(600)
-    assert [one.text for one in page.all("script")] == [SCRIPT] and page.all("meta")[1].attributes[
-        "content"
-    ] == POLICY
+    assert [one.text for one in page.all("script")] == [SCRIPT]
+    assert page.all("meta")[1].attributes["content"] == POLICY
     assert page.all("h1")[0].text.endswith("in 600 steps on 12,345 pairs.")
     rows = find_section(page, "Pairs read and pairs used").rows()
     counts = [int(row[1].replace(",", "").replace("\u2212", "-")) for row in rows]
     assert counts == [13_000, -650, -5, 12_345] and sum(counts[:-1]) == counts[-1]
-    assert [row[0] for row in rows] == ["read", "not in subset", "corrupt image", "used for training"]
     again = find_section(draw(600, pairs=12_385, copies=40), "Pairs read and pairs used").rows()
     assert again[:-1] == rows and again[-1][:2] == ["copies", "40"]
     facts = dict(find_section(page, "Training").rows())
@@ -99,26 +81,14 @@ def test_the_page_reports_what_was_trained_on_what():
     negatives = find_section(page, "Hard negatives")
     assert negatives.rows()[0][:3] == ["ADD", "object", "2,000"]
     assert "11,000 of 12,345 pairs (89.1\u00a0%)" in negatives.text
-    again = find_section(page, "Commands").text
-    assert "scorer.weights=/runs/clip/checkpoint/model.safetensors" in again and "raycomp publish" in again
-
-
-def test_every_chart_can_be_said_and_marks_where_it_went_on():
-    page = draw(600)
-    charts = [svg for svg in page.all("svg") if svg.attributes.get("role") == "img"]
-    assert len(charts) == 5, "loss, learning rate, speed, two evaluations"
-    assert all(svg.all("title") and svg.all("desc") and svg.attributes["aria-label"] for svg in charts)
+    assert "raycomp publish" in find_section(page, "Commands").text
+    fetch = list_uses("s3://bucket/a run")["Fetch the model"]
+    assert fetch == "aws s3 cp --recursive 's3://bucket/a run/checkpoint' checkpoint"
     loss, untouched = (find_section(one, "Loss") for one in (page, draw(600, resumed=[])))
     assert len(loss.all("figure")[0].all("line", "mark")) == 2 and not untouched.all("line", "mark")
     assert "2 times: step 200 (worker lost), step 300 (driver killed)." in loss.text
-
-
-def test_a_short_training_has_dots():
-    for count in [1, 30]:
-        page = draw(count, evaluations=[], resumed=[], negatives_by_kind={})
-        dots = page.all("figure")[0].all("path", "dots")
-        assert [path.attributes["d"].count("M") for path in dots] == [count]
-        assert ("1 step on" in page.all("h1")[0].text) == (count == 1)
+    [dots] = draw(1, evaluations=[], resumed=[]).all("figure")[0].all("path", "dots")
+    assert dots.attributes["d"].count("M") == 1
 
 
 def test_numbers_that_there_are_not_leave_a_gap_not_an_error():
@@ -132,20 +102,11 @@ def test_numbers_that_there_are_not_leave_a_gap_not_an_error():
 
 
 def test_hostile_names_are_text():
-    text = json.dumps(make_run(20, resumed=[{"step": 3, "why": "WHY"}])).replace("recall@1", "NAME")
-    run = json.loads(text.replace("WHY", "NAME").replace('"NAME"', json.dumps(HOSTILE)))
-    config, named = run["config"], {HOSTILE: 3}
+    run = make_run(20, resumed=[{"step": 3, "why": HOSTILE}], evaluations=[{"step": 4, HOSTILE: 0.5}])
+    config = run["config"]
     run["config"] = {**config, "input": HOSTILE, "model": {**config["model"], "name": HOSTILE}}
-    run |= {"negatives_by_kind": named, "device": HOSTILE, "warnings": [HOSTILE]}
+    run |= {"negatives_by_kind": {HOSTILE: 3}, "device": HOSTILE, "warnings": [HOSTILE]}
     run["funnel"] = {**run["funnel"], "dropped": {HOSTILE: 655}}
     run["commands"] = list_uses(f"/runs/{HOSTILE}")
     page = render_train(run, make_metrics(20))
-    assert [one.text for one in read_html(page).all("script")] == [SCRIPT]
     assert page.count("<script") == 1 and "\x00" not in page
-
-
-def test_lines_for_a_model_in_a_bucket_fetch_it_first():
-    lines = list_uses("s3://bucket/a run")
-    assert lines["Fetch the model"] == "aws s3 cp --recursive 's3://bucket/a run/checkpoint' checkpoint"
-    assert "scorer.model=checkpoint/model.json" in lines["Curate with it"]
-    assert "Fetch the model" not in list_uses("/runs/clip")

@@ -29,24 +29,24 @@ from tests.training.little import OPTIONS, STEPS, as_datacomp, describe_model, r
 
 def test_a_run_leaves_a_model_its_curve_and_a_funnel_that_adds_up(world, trained):
     out, run = trained
-    assert run["funnel"] == {
-        "read": 36,
-        "corpus": 36,
-        "kept": 32,
-        "dropped": {"corrupt_image": 1, "duplicate_uid": 2, "no_caption": 1},
-    }
+    dropped = {"corrupt_image": 1, "duplicate_uid": 2, "no_caption": 1}
+    assert run["funnel"] == {"read": 36, "corpus": 36, "kept": 32, "dropped": dropped}
     assert run["pairs"] == 32 and run["steps"] == STEPS and run["resumed"] == []
     statuses = [warning.split(" are ")[-1].split(" is ")[-1].split()[0] for warning in run["warnings"]]
-    assert statuses == ["corrupt_image", "duplicate_uid", "no_caption"]
+    assert statuses == [*dropped]
     assert "1 of 36 rows is corrupt_image" in (out / "report.html").read_text()
     losses = read_losses(out)
     assert len(losses) == STEPS and losses[-1] == run["last_loss"] < losses[0]
     assert sorted(os.listdir(out / "checkpoints")) == ["00000018", "00000020"]
     assert not (out / "work").exists() and not (out / "lease.json").exists()
-    assert "loss" in (out / "report.html").read_text() and "36  read" in "".join(show(str(out)))
+    assert "36  read" in "".join(show(str(out)))
     weights = str(out / "checkpoint/model.safetensors")
     Clip(ScorerConfig(model=str(out / "checkpoint/model.json"), weights=weights))
     open_clip.create_model_and_transforms(f"local-dir:{out / 'checkpoint'}")
+    learned = {members["jpg"] for members in scenes(32, seed=3)}
+    hashes = {hashlib.sha256(one).digest()[:16].rstrip(b"\0") for one in learned}
+    assert {*read_trained(weights).image_K.tolist()} == hashes
+    assert {"trained_images.npy", "trained_texts.npy"} <= set(json.loads((out / "manifest.json").read_text()))
 
 
 def test_too_much_bad_data_is_refused_before_a_step_and_leaves_nothing(world, tmp_path, capsys):
@@ -57,26 +57,14 @@ def test_too_much_bad_data_is_refused_before_a_step_and_leaves_nothing(world, tm
     assert not (out / "run.json").exists() and not (out / "checkpoints").exists()
 
 
-def test_a_model_knows_the_images_that_it_was_trained_on(trained):
-    out, _ = trained
-    known = read_trained(str(out / "checkpoint/model.safetensors"))
-    learned = {members["jpg"] for members in scenes(32, seed=3)}
-    assert {*known.image_K.tolist()} == {hashlib.sha256(one).digest()[:16].rstrip(b"\0") for one in learned}
-    assert {"trained_images.npy", "trained_texts.npy"} <= set(json.loads((out / "manifest.json").read_text()))
-
-
-def test_a_finished_run_is_left_and_another_is_refused(world, trained, tmp_path):
-    out, _ = trained
+def test_a_finished_run_is_left_another_refused_and_its_model_trained_on(world, trained, tmp_path):
+    out, run = trained
     said: list[str] = []
     options = {"train.checkpoint_steps": 6, "train.evaluate_steps": 8}
     assert train(world.config(**options, **{"train.workers": 2}), str(out), said.append)["workers"] == 1
     assert said == [f"{out} is finished already; nothing to do"]
     with pytest.raises(ValueError, match=r"holds a run that differs in train\.seed"):
         train(world.config(**options, **{"train.seed": 1}), str(out))
-
-
-def test_training_starts_with_what_a_training_left(world, trained, tmp_path):
-    out, run = trained
     config = override_all(TrainConfig(), {"input": world.input, **OPTIONS, "train.steps": 1})
     further = raycomp.train(override_all(config, {"model.weights": str(out)}), str(tmp_path / "further"))
     assert further["config"]["model"]["weights"] == f"{out}/checkpoint/model.safetensors"
@@ -96,44 +84,25 @@ def test_a_second_start_finds_the_index_of_the_first(world, tmp_path, local):
     assert len(both.text_K) == len(known.text_K) + 1
 
 
-def test_bad_input_is_one_line_and_leaves_nothing(world, negatives, tmp_path, capsys):
+def test_bad_input_is_one_line_and_leaves_nothing(world, trained, negatives, tmp_path, capsys):
     np.save(tmp_path / "strange.npy", as_datacomp(np.array([[1, 2]], np.uint64)))
     row = {"uid": ["0" * 32], "caption": [""], "image": pa.array([{"bytes": b""}])}
     pq.write_table(pa.table(row), tmp_path / "none.parquet")
+    (tmp_path / "wide.json").write_text(json.dumps(describe_model(32)))
+    weights = trained[0] / "checkpoint/model.safetensors"
     for options, message in [
         ({"train.batch_size": 33}, "train.batch_size=33: must be at most the 32 available pairs"),
         ({"train.batch_size": 2, "train.workers": 3}, "train.workers=3: must be at most train.batch_size=2"),
         ({"subset": str(tmp_path / "strange.npy")}, "uids that it names have no pair in"),
         ({"input": str(tmp_path / "none.parquet")}, "no pairs to train on"),
         ({"negatives": negatives, "train.loss": "negclip"}, "negatives: none of the 32 pairs of"),
-    ]:
-        refuse(world.line(tmp_path / "out", **options), tmp_path / "out", capsys, message)
-
-
-def test_an_output_inside_the_input_is_refused(world, capsys):
-    out = Path(world.input) / "out"
-    refuse(world.line(out), out, capsys, "lies inside input=")
-
-
-def test_what_workers_find_is_one_line_and_leaves_nothing(world, trained, tmp_path, capsys):
-    (tmp_path / "wide.json").write_text(json.dumps(describe_model(32)))
-    other = {
-        "model.name": tmp_path / "wide.json",
-        "model.weights": trained[0] / "checkpoint/model.safetensors",
-    }
-    for options, message in [
-        (other, "model.weights="),
+        ({"model.name": tmp_path / "wide.json", "model.weights": weights}, "model.weights="),
         ({"train.learning_rate": 1e30}, "must be finite; train.learning_rate=1e+30 may be too high"),
     ]:
         line = world.line(tmp_path / "out", **{"train.workers": 1, **options})
         refuse(line, tmp_path / "out", capsys, message)
-
-
-def test_a_mistaken_evaluation_ends_before_the_first_step_and_leaves_nothing(world, tmp_path):
-    out = tmp_path / "out"
-    with pytest.raises(UserError, match=r"^evaluate: returned 'loss', a column of every step; use a name"):
-        train(world.config(), str(out), evaluate=lambda clip, step: {"loss": 1.0})
-    assert not out.exists() or not os.listdir(out)
+    inside = Path(world.input) / "out"
+    refuse(world.line(inside), inside, capsys, "lies inside input=")
 
 
 def start(tracker: StatusTracker, step: int) -> bool:

@@ -84,13 +84,10 @@ def test_keys_are_read_as_they_were_written_next_to_the_model_alone(tmp_path):
 
 
 def test_a_file_that_holds_no_keys_is_named(tmp_path):
-    empty = merge_keys([])
-    for content in [b"", b"no array", np.array([b"b", b"a"], "S16"), np.arange(3)]:
-        leave(tmp_path, Known(empty, empty))
-        if isinstance(content, bytes):
-            (tmp_path / TRAINED[1]).write_bytes(content)
-        else:
-            np.save(tmp_path / TRAINED[1], content)
+    for content in [b"no array", np.array([b"b", b"a"], "S16"), np.arange(3)]:
+        leave(tmp_path, Known(merge_keys([]), merge_keys([])))
+        with open(tmp_path / TRAINED[1], "wb") as file:
+            file.write(content) if isinstance(content, bytes) else np.save(file, content)
         seal(Folder(str(tmp_path)), TRAINED)
         with pytest.raises(ValueError, match=rf"{TRAINED[1]}: does not hold the keys of a training"):
             read_trained(str(tmp_path / "checkpoint/model.safetensors"))
