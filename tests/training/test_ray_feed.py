@@ -56,17 +56,6 @@ def test_a_shard_is_loaded_once_an_epoch_however_far_ranks_are_apart():
         assert sorted(loader.loaded) == list(range(80))
 
 
-def test_every_pair_of_a_shard_goes_to_one_rank():
-    for num_ranks in [2, 3, 8]:
-        plan = EpochPlan((97,) * 5, 24, 2, seed=0)
-        cache, _ = put_up(plan, plan.steps_per_epoch, num_ranks=num_ranks)
-        for step in range(plan.steps_per_epoch):
-            parts = [cache.take(step, rank) for rank in range(num_ranks)]
-            for shard in parts[0]:
-                rows = [row for part in parts for row in part[shard][1]]
-                assert len(rows) == len(set(rows)) <= 97
-
-
 def test_shards_are_held_while_they_may_be_asked_for_and_within_the_memory():
     """Windows of 8,000 bytes: two of a step or of late tasks and one more are held in any case."""
     for most_bytes, windows in [(0, 3), (8000, 3), (32_000, 4), (56_500, 7)]:
