@@ -20,6 +20,7 @@ from raycomp.core.near import (
     join_keys,
     key_images,
     key_texts,
+    list_boxes,
     measure_likeness,
     measure_look,
     measure_sharpness,
@@ -140,6 +141,10 @@ def test_likeness_is_the_correlation():
     expected = [np.corrcoef(a, b)[0, 1] for a, b in zip(one, other, strict=True)]
     assert np.allclose(measure_likeness(one, other), expected)
     assert measure_likeness(one[:1], one[:1] // 2 + 40)[0] > 0.999
+    boxes = list_boxes()
+    assert len(boxes) == 1 + 3 * 13 and boxes["whole"] == (0, 0, 1, 1)
+    for left, top, right, bottom in boxes.values():
+        assert 0 <= left < right <= 1 + 1e-9 and 0 <= top < bottom <= 1 + 1e-9
     assert measure_likeness(np.full((1, 256), 7, np.uint8), one[:1])[0] == 0
 
 

@@ -170,7 +170,9 @@ def test_pairing_takes_out_what_the_conditions_share():
     assert widths["nonce_over_same"] < 0.25 * widths[NONCE]
     assert get_sign(line, "nonce_over_same") == get_sign(line, "cross_over_nonce") == 1
     # The mean of 400 differences of variance 2 * 0.1^2, twice 1.96 standard errors.
-    order, picture = describe_order(line), describe_picture(line)
+    few, order, picture = line | {"num_words": 19}, describe_order(line), describe_picture(line)
+    assert get_sign(few, "nonce_over_same") == 0 and describe_order(few) != order
+    assert np.isnan(reliability.kept_in_common(np.ones((5, 1, 2)), 0.5))
     assert order.endswith(".") and f"{line[NONCE]:.4f}" in order and "above" in picture
     assert calibrate({name: np.array([]) for name in CONDITIONS}, *[np.array([])] * 3, [], 0) == []
     assert widths["nonce_over_same"] == pytest.approx(2 * 1.96 * 0.1 * math.sqrt(2 / 400), rel=0.2)
