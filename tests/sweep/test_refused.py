@@ -61,7 +61,7 @@ def test_a_users_mistake_is_one_line_and_leaves_nothing(config, capsys, tmp_path
         ([*data, "--set=space=train.loss=grid(clip,siglip)", *unscored], "/0: holds no finished run"),
         ([*data, "--set=train.batch_size=5000", "--set=train.workers=4096"], "workers=4096: must be at most"),
         ([*continual, gamma], "metric='': must be one of photos.last"),
-        ([*continual, last, "--space=reference=grid(none,/no/such)"], "stream='photos.json': cannot be read"),
+        ([*continual, last, "--space=reference=grid(none,/no/such)"], "stream='photos.json': no such file"),
         ([*continual, last, gamma, "--set=continual.prepared=/dev/null"], "prepared='/dev/null': must be a"),
     ]:
         assert main(["sweep", *words, "--out", str(tmp_path / "x")]) == 2

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import replace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raycomp.config import Domain, load_job, read_space, write_space
+from raycomp.config import Domain, TooMuchBadData, UserError, load_job, read_space, write_space
 from raycomp.config.shared import CHOICE, LOGUNIFORM, UNIFORM
 from raycomp.continual.config import ContinualConfig
 from raycomp.sweep.config import SweepConfig
@@ -24,8 +25,12 @@ from raycomp.sweep.plan import check_metric, draw, make_plan, write_number
 from raycomp.sweep.result import choose_best, estimate_all, fix, make_rows, name_functions, write_job
 from raycomp.sweep.trials import (
     DEVELOPMENT,
+    FAILED,
+    Job,
+    SeedTraining,
     list_rungs,
     name_trial,
+    run_seed_training,
 )
 from raycomp.table import Estimate
 from tests.sweep.runs import METRIC, RATE, SCORED, plan_of, trial_of, with_metrics
@@ -252,3 +257,11 @@ def test_of_continual_learning_the_main_figures_of_every_trial_are_reported():
     assert choose_best(trials, {}, lost, "min", 1).trial is trials[0], "the other has none of it"
     with pytest.raises(ValueError, match=f"no trial finished: {lost} was not reported"):
         choose_best(trials[1:], {}, lost, "min", 1)
+
+
+def test_a_training_that_is_refused_fails_alone(tmp_path):
+    plan = plan_of(f"{RATE}=grid(0.1,0.4,0.3)")
+    for number, error in enumerate([UserError("loss: must be finite"), TooMuchBadData("input: 95.0%")]):
+        job = Job(plan, str(tmp_path), str(tmp_path / "work"), (), MagicMock(side_effect=error))
+        outcome = run_seed_training(job, "000", {}, SeedTraining(DEVELOPMENT, number))
+        assert (outcome.status, outcome.why) == (FAILED, str(error))
