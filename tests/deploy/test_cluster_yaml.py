@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -153,82 +153,41 @@ def test_it_would_start(cloud):
     }
 
 
-def edit(path: str, value: Any = None) -> Callable[[dict[str, Any]], None]:
-    """Return what sets the entry at ``path``, and deletes it where there is no value."""
-
-    def change(config: dict[str, Any]) -> None:
-        *folders, name = path.split("/")
-        for part in folders:
-            config = config[part]
-        config.pop(name, None)
-        if value is not None:
-            config[name] = value
-
-    return change
-
-
-def replace(name: str, old: str, new: str) -> Callable[[dict[str, Any]], None]:
-    """Return what changes every command in a list."""
-
-    def change(config: dict[str, Any]) -> None:
-        assert any(old in line for line in config[name])
-        config[name] = [line.replace(old, new) for line in config[name]]
-
-    return change
+def edit(path: str, value: Any = None) -> dict[str, Any]:
+    """Return cluster.yaml with another entry at ``path``, or without it where there is no value."""
+    config = place = read()
+    *folders, name = path.split("/")
+    for part in folders:
+        place = place[part]
+    place.pop(name)
+    if value is not None:
+        place[name] = value
+    return config
 
 
 NODES = "available_node_types"
 
 
 def test_what_ray_would_let_pass_is_found(cloud):
-    for change, said in [
-        (edit(f"{NODES}/head/node_config/ImageId"), "head: the image is Ubuntu 18.04"),
+    from ray.autoscaler._private.aws.config import _check_ami
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    for config, said in [
         (edit(f"{NODES}/gpu/node_config/ImageId", "latest_dlami"), "gpu: the image is Ubuntu 18.04"),
         (edit(f"{NODES}/gpu_spot/node_config/IamInstanceProfile"), "gpu_spot: without a role"),
-        (
-            edit(f"{NODES}/gpu/node_config/IamInstanceProfile", {"Name": "raycomp-head"}),
-            "start and end nodes",
-        ),
         (edit(f"{NODES}/cpu_spot/node_config/MetadataOptions"), "cpu_spot: its role can be had"),
-        (edit(f"{NODES}/gpu_spot/labels"), "gpu_spot: its label"),
         (edit(f"{NODES}/gpu_spot/node_config/InstanceMarketOptions"), "gpu_spot: its label"),
         (edit(f"{NODES}/head/resources", {"CPU": 8}), "work comes to the head"),
         (edit("setup_commands"), "Ray's defaults install"),
-        (edit("head_setup_commands"), "Ray's defaults install"),
-        (replace("setup_commands", "[cluster,vllm]", "[vllm]"), "no boto3"),
-        (replace("setup_commands", "[cluster,vllm]", "[cluster]"), "gpu: its environment has no vllm"),
         (edit(f"{NODES}/cpu_spot/worker_setup_commands"), "cpu_spot: installs vLLM or CUDA"),
-        (replace("worker_start_ray_commands", "again ", ""), "a node whose first start fails"),
         (edit("head_start_ray_commands"), "the dashboard runs anybody's code"),
-        (replace("head_start_ray_commands", "=127.0.0.1", "=0.0.0.0"), "the dashboard runs anybody's code"),
-        (replace("worker_start_ray_commands", ". ~/raycomp/deploy/env.sh; ", ""), "deploy/env.sh"),
-        (replace("worker_start_ray_commands", "raycomp.run.ray_spot", "nothing"), "nobody heeds"),
         (edit("provider/region", "eu-west-1"), "AWS_REGION is another"),
         (edit("file_mounts"), "nodes have no token"),
     ]:
-        from ray.autoscaler._private.aws.config import _check_ami
-        from ray.autoscaler._private.util import prepare_config, validate_config
-
-        config = read()
-        change(config)
         config = prepare_config(config)
         validate_config(config)
         _check_ami(config)
-        assert any(said in fault for fault in find_faults(config))
-
-
-def test_ray_refuses_what_it_sees(cloud):
-    for change, said in [
-        (edit(f"{NODES}/gpu/spot", True), "spot"),
-        (edit(f"{NODES}/gpu/resources", {"GPU": 0.5}), "0.5 is not of type 'integer'"),
-        (edit(f"{NODES}/gpu/node_config/InstanceType", "g6.4xlrage"), "g6.4xlrage is not available"),
-        (edit(f"{NODES}/gpu/node_config/IamInstanceProfile", {"Name": "nobody"}), "nobody"),
-        (edit("head_node_type", "haed"), "head_node_type"),
-    ]:
-        config = read()
-        change(config)
-        with pytest.raises(Exception, match=re.escape(said)):
-            start(config)
+        assert any(said in fault for fault in find_faults(config)), said
 
 
 def test_every_node_asks_for_the_token_and_finds_python():
@@ -293,11 +252,12 @@ BOTH, HEAD = ("raycomp-head", "raycomp-worker"), ("raycomp-head",)
 
 def test_a_role_may_do_what_its_nodes_do_and_no_more(cloud):
     """The policies as CloudFormation makes them. The simulated AWS judges no conditions; this test does."""
+    iam, to_ec2 = boto3.client("iam", REGION), {"iam:PassedToService": "ec2.amazonaws.com"}
+    statements = {role: find_statements(iam, role) for role in BOTH}
     for roles, action, resource, context in [
         (BOTH, "s3:GetObject", "arn:aws:s3:::my-pool/00000.tar", {}),
         (BOTH, "s3:ListBucket", "arn:aws:s3:::my-pool", {}),
         ((), "s3:PutObject", "arn:aws:s3:::my-pool/00000.tar", {}),
-        ((), "s3:DeleteObject", "arn:aws:s3:::my-pool/00000.tar", {}),
         (BOTH, "s3:PutObject", "arn:aws:s3:::my-bucket/curated/run.json", {}),
         (BOTH, "s3:AbortMultipartUpload", "arn:aws:s3:::my-bucket/a", {}),
         ((), "s3:GetObject", "arn:aws:s3:::another/a", {}),
@@ -305,52 +265,22 @@ def test_a_role_may_do_what_its_nodes_do_and_no_more(cloud):
         (BOTH, "kms:Decrypt", f"{KEY}in", {}),
         ((), "kms:GenerateDataKey", f"{KEY}in", {}),
         (BOTH, "kms:GenerateDataKey", f"{KEY}out", {}),
-        ((), "kms:Decrypt", f"{KEY}another", {}),
         (HEAD, "ec2:RunInstances", NODE, STARTS),
         (HEAD, "ec2:RunInstances", f"{ACCOUNT}:subnet/subnet-1", {}),
-        (HEAD, "ec2:RunInstances", "arn:aws:ec2:us-east-1::image/ami-1", {}),
         ((), "ec2:RunInstances", NODE, {**STARTS, "ec2:InstanceType": "p5.48xlarge"}),
         ((), "ec2:RunInstances", NODE, {**STARTS, "ec2:MetadataHttpTokens": "optional"}),
         ((), "ec2:RunInstances", NODE, {**STARTS, "aws:RequestTag/ray-cluster-name": "another"}),
-        ((), "ec2:RunInstances", NODE, {**STARTS, "aws:TagKeys": ["ray-cluster-name", "team"]}),
         (HEAD, "ec2:CreateTags", NODE, {**OURS, "ec2:CreateAction": "RunInstances"}),
         (HEAD, "ec2:CreateTags", NODE, MARKED),
-        ((), "ec2:CreateTags", NODE, {**MARKED, "aws:ResourceTag/ray-cluster-name": "another"}),
         ((), "ec2:CreateTags", NODE, {**MARKED, "aws:TagKeys": ["team"]}),
-        ((), "ec2:CreateTags", NODE, OURS),
         (HEAD, "ec2:TerminateInstances", NODE, MARKED),
         ((), "ec2:TerminateInstances", NODE, {}),
-        (
-            HEAD,
-            "iam:PassRole",
-            "arn:aws:iam::123456789012:role/raycomp-worker",
-            {"iam:PassedToService": "ec2.amazonaws.com"},
-        ),
-        (
-            (),
-            "iam:PassRole",
-            "arn:aws:iam::123456789012:role/raycomp-head",
-            {"iam:PassedToService": "ec2.amazonaws.com"},
-        ),
+        (HEAD, "iam:PassRole", "arn:aws:iam::123456789012:role/raycomp-worker", to_ec2),
+        ((), "iam:PassRole", "arn:aws:iam::123456789012:role/raycomp-head", to_ec2),
         (HEAD, "ssm:GetParameters", "arn:aws:ssm:us-east-1::parameter/aws/service/deeplearning/ami/x", {}),
     ]:
-        iam = boto3.client("iam", REGION)
-        assert (
-            tuple(role for role in BOTH if is_allowed(find_statements(iam, role), action, resource, context))
-            == roles
-        )
-
-
-def test_without_keys_of_ones_own_no_role_uses_any(cloud):
-    with moto.mock_aws():
-        boto3.client("cloudformation", "eu-west-1").create_stack(
-            StackName="plain",
-            TemplateBody=(ROOT / "deploy" / "iam.yaml").read_text().replace("raycomp-", "plain-"),
-            Parameters=[{"ParameterKey": name, "ParameterValue": "one"} for name in ("Input", "Output")],
-            Capabilities=["CAPABILITY_NAMED_IAM"],
-        )
-        actions = str(find_statements(boto3.client("iam", "eu-west-1"), "plain-head"))
-        assert "s3:GetObject" in actions and "kms:" not in actions
+        found = tuple(role for role in BOTH if is_allowed(statements[role], action, resource, context))
+        assert found == roles, (action, resource, context)
 
 
 def test_the_head_may_start_each_type_of_worker():
@@ -360,13 +290,6 @@ def test_the_head_may_start_each_type_of_worker():
     text = (ROOT / "deploy" / "iam.yaml").read_text()
     assert set(re.search(r"Default: (m7i\S+)", text)[1].split(",")) == types
     assert config["cluster_name"] == re.search(r"Cluster: {Type: String, Default: (\w+)", text)[1]
-
-
-def test_every_tag_that_ray_sets_is_one_that_the_head_may_set():
-    from ray.autoscaler import tags
-
-    names = [value for name, value in vars(tags).items() if name.startswith("TAG_")]
-    assert names and all(fnmatchcase(name, "ray-*") for name in names)
 
 
 def find_statements(iam: Any, role: str) -> list[dict[str, Any]]:

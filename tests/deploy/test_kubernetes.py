@@ -105,28 +105,18 @@ def fits(spec: dict, labels: dict[str, str], taints: dict[str, str]) -> bool:
     )
 
 
-def test_spot_nodes_run_the_spot_groups_and_nothing_else(job):
-    for labels in SPOT:
-        on_gpu = {**labels, **GPU}
-        for name, template in list_pods(job):
-            is_spot, has_gpu = name.endswith("-spot"), name.startswith("gpu")
-            for tainted in ({}, labels):
-                assert fits(template["spec"], labels, tainted) == is_spot, name
-            assert fits(template["spec"], labels, on_gpu) == (is_spot and has_gpu), name
-
-
-def test_the_head_and_what_must_last_run_on_other_nodes(job):
-    for labels in LASTING:
-        for name, template in list_pods(job):
-            assert fits(template["spec"], labels, {}) == (not name.endswith("-spot")), name
-            assert fits(template["spec"], labels, GPU) == (name == "gpu"), name
-            stays = template.get("metadata", {}).get("annotations", {}).get("karpenter.sh/do-not-disrupt")
-            assert stays == (None if name.endswith("-spot") else "true"), name
-
-
-def test_every_pod_asks_for_its_disk_and_the_job_ends(job):
+def test_spot_nodes_run_the_spot_groups_and_others_what_must_last(job):
     for name, template in list_pods(job):
-        assert "ephemeral-storage" in template["spec"]["containers"][0]["resources"]["requests"], name
+        spec, is_spot, has_gpu = template["spec"], name.endswith("-spot"), name.startswith("gpu")
+        for labels in SPOT:
+            assert fits(spec, labels, {}) == fits(spec, labels, labels) == is_spot, name
+            assert fits(spec, labels, {**labels, **GPU}) == (is_spot and has_gpu), name
+        for labels in LASTING:
+            assert fits(spec, labels, {}) == (not is_spot), name
+            assert fits(spec, labels, GPU) == (name == "gpu"), name
+        stays = template.get("metadata", {}).get("annotations", {}).get("karpenter.sh/do-not-disrupt")
+        assert stays == (None if is_spot else "true"), name
+        assert "ephemeral-storage" in spec["containers"][0]["resources"]["requests"], name
     assert job["spec"]["activeDeadlineSeconds"] > 3600 and job["spec"]["backoffLimit"] > 0
 
 
