@@ -1,9 +1,6 @@
 """A log in a bucket is there while the run lives: a killed process loses an interval at most."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 
 import pytest
@@ -33,47 +30,9 @@ def wait_for(out: Folder, wanted: list[str]) -> None:
         time.sleep(0.02)
 
 
-def test_events_reach_a_bucket_while_the_run_lives(bucket, often):
-    out = Folder(f"{bucket}/lives")
-    for start in range(2):
-        before = ["begin", "wave", "finish"] * start
-        with keep_events(out, "a"):
-            log_event("begin")
-            wait_for(out, [*before, "begin"])
-            log_event("wave")
-            wait_for(out, [*before, "begin", "wave"])
-            log_event("finish")
-        assert read(out) == [*before, "begin", "wave", "finish"]
-
-
-KILLED = """
-import os, sys, time
-from raycomp.data.files import Folder
-from raycomp.run import progress as events
-events._UPLOAD_S = 0.2
-out = Folder(sys.argv[1])
-with events.keep_events(out, "a"):
-    for name in sys.argv[2:]:
-        events.log_event(name)
-    until = time.monotonic() + 30
-    while not out.exists(*events.EVENTS) and time.monotonic() < until:
-        time.sleep(0.05)
-    os._exit(9)
-"""
-
-
-def test_what_a_killed_process_logged_is_there_and_the_next_start_adds_to_it(bucket):
-    out = Folder(f"{bucket}/killed")
-    line = [sys.executable, "-c", KILLED, out.uri, "begin", "wave"]
-    assert subprocess.run(line, env=dict(os.environ), timeout=120).returncode == 9
-    assert read(out) == ["begin", "wave"]
-    with keep_events(out, "a"):
-        log_event("go_on")
-    assert read(out) == ["begin", "wave", "go_on"]
-
-
-def test_an_upload_that_fails_is_repeated(bucket, often, monkeypatch):
-    out, tries = Folder(f"{bucket}/fails"), []
+def test_events_reach_a_bucket_while_the_run_lives(bucket, often, monkeypatch):
+    """What a killed process logged is there; the next start adds to it. An upload that fails is repeated."""
+    out, tries = Folder(f"{bucket}/lives"), []
     write = Folder.write_bytes
 
     def fail_twice(folder, data, *names):
@@ -82,11 +41,17 @@ def test_an_upload_that_fails_is_repeated(bucket, often, monkeypatch):
             raise OSError("the bucket is busy")
         write(folder, data, *names)
 
-    monkeypatch.setattr(Folder, "write_bytes", fail_twice)
-    with keep_events(out, "a"):
-        log_event("begin")
-        wait_for(out, ["begin"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "write_bytes", fail_twice)
+        with keep_events(out, "a"):
+            log_event("begin")
+            wait_for(out, ["begin"])
     assert len(tries) == 3  # and none where nothing was added
+    with keep_events(out, "a"):
+        log_event("wave")
+        wait_for(out, ["begin", "wave"])
+        log_event("finish")
+    assert read(out) == ["begin", "wave", "finish"]
 
 
 def test_a_run_that_lost_its_folder_uploads_nothing_more(bucket, often):

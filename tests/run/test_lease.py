@@ -1,10 +1,10 @@
 """One run at a time in a folder, on a disk and on a real S3 server."""
 
-import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -41,29 +41,21 @@ def test_a_second_holder_is_refused_and_a_later_one_is_not(folder):
 
 
 def test_of_many_at_once_one_gets_it(folder):
-    code = (
-        "import sys, time\n"
-        "from raycomp.run.lease import hold_lease\n"
-        "from raycomp.data.files import Folder\n"
-        "sys.stdin.readline()\n"
-        "try:\n"
-        "    with hold_lease(Folder(sys.argv[1])):\n"
-        "        print('held', flush=True)\n"
-        "        sys.stdin.readline()\n"
-        "except ValueError as error:\n"
-        "    print(error, flush=True)\n"
-    )
-    command = [sys.executable, "-c", code, folder.uri]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    starters = [subprocess.Popen(command, **pipes) for _ in range(4)]
-    for starter in starters:
-        starter.stdin.write("go\n")
-        starter.stdin.flush()
-    said = [starter.stdout.readline() for starter in starters]
-    for starter in starters:
-        starter.communicate("done\n")
-    assert sum(line == "held\n" for line in said) == 1, said
-    assert all("wait for it" in line for line in said if line != "held\n")
+    together, held = threading.Barrier(4), threading.Barrier(4)
+
+    def start(_) -> str:
+        together.wait(60)
+        try:
+            with hold_lease(folder):
+                held.wait(60)
+                return "held"
+        except ValueError as error:
+            held.wait(60)
+            return str(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(start, range(4)))
+    assert said.count("held") == 1 and sum("wait for it" in line for line in said) == 3, said
 
 
 def test_of_many_that_wait_each_gets_it_in_turn(folder):
@@ -85,49 +77,60 @@ def test_of_many_that_wait_each_gets_it_in_turn(folder):
     assert len(said) == 3 and all(line.startswith(WAITING) and str(os.getpid()) in line for line in said)
 
 
-def test_a_wait_ends_by_its_check(tmp_path):
+def test_a_lease_that_expired_or_of_a_dead_process_here_is_taken_over(folder):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for process, place, expires_s in ((1, "elsewhere", -1), (gone.pid, read_pid_namespace(), 60)):
+        plant(folder, process, place, expires_s)
+        with hold_lease(folder) as lease:
+            lease.check()
+    plant(folder, gone.pid, "elsewhere", 60)
+    with pytest.raises(ValueError, match=f"process {gone.pid} on elsewhere"), hold_lease(folder):
+        pass
+
+
+def test_who_lost_the_lease_may_not_commit_and_leaves_the_new_one_alone(folder):
+    with hold_lease(folder) as lease:
+        plant(folder, 1, "elsewhere", 60)
+        with pytest.raises(LeaseLost, match="process 1 on elsewhere took"):
+            lease.check()
+    assert folder.read_json(LEASE)["holder"] == "other"
+    folder.remove(LEASE)
+    with hold_lease(folder) as lease:
+        folder.write_bytes(b"{}", LEASE)
+        with pytest.raises(LeaseLost, match="not a raycomp lease"):
+            lease.check()
+    assert folder.exists(LEASE)
+
+
+def test_a_wait_ends_by_its_check_and_an_error_of_the_work_does_not_begin_one(tmp_path):
     def give_up():
         raise LeaseLost("mine")
 
     folder = Folder(str(tmp_path))
     with hold_lease(folder), pytest.raises(LeaseLost, match="mine"), queue_lease(folder, print, give_up):
         raise AssertionError("held twice")
-
-
-def test_a_lease_that_is_given_back_just_then_is_taken(tmp_path, monkeypatch):
-    folder, create, tried = Folder(str(tmp_path)), Folder.create_json, []
-
-    def miss(self, *args):
-        tried.append(args)
-        return create(self, *args) if len(tried) > 1 else False
-
-    monkeypatch.setattr(Folder, "create_json", miss)
-    with hold_lease(folder) as lease:
-        lease.check()
-    assert len(tried) == 2
-
-
-def test_an_error_of_the_work_is_no_reason_to_wait_on(folder):
     with pytest.raises(ValueError, match="mine"), queue_lease(folder, print, int):
         raise ValueError("mine")
     assert not folder.exists(LEASE)
 
 
-def test_a_lease_that_expired_is_taken_over(folder):
-    plant(folder, 1, "elsewhere", -1)
-    with hold_lease(folder) as lease:
-        lease.check()
+def test_an_answer_that_is_lost_or_late_refuses_no_run(tmp_path, monkeypatch):
+    """The file is there and is said to be another's, or was another's and is gone when it is read."""
+    folder, create, tried = Folder(str(tmp_path)), Folder.create_json, []
 
+    def lose(self, *args):
+        return create(self, *args) and create(self, *args)
 
-def test_the_lease_of_a_dead_process_here_is_taken_over_at_once_elsewhere_it_is_not(folder):
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    plant(folder, gone.pid, read_pid_namespace(), 60)
-    with hold_lease(folder) as lease:
-        lease.check()
-    plant(folder, gone.pid, "elsewhere", 60)
-    with pytest.raises(ValueError, match=f"process {gone.pid} on elsewhere"), hold_lease(folder):
-        pass
+    def miss(self, *args):
+        tried.append(args)
+        return create(self, *args) if len(tried) > 1 else False
+
+    for answer in (lose, miss):
+        monkeypatch.setattr(Folder, "create_json", answer)
+        with hold_lease(folder) as lease:
+            lease.check()
+    assert len(tried) == 2
 
 
 def test_what_is_no_lease_is_said_and_left(tmp_path):
@@ -138,15 +141,6 @@ def test_what_is_no_lease_is_said_and_left(tmp_path):
         with pytest.raises(ValueError, match="not a raycomp lease file; remove it"), hold_lease(folder):
             pass
         assert folder.read_bytes(LEASE) == content
-
-
-def test_a_lease_that_is_overwritten_is_lost(tmp_path):
-    folder = Folder(str(tmp_path))
-    with hold_lease(folder) as lease:
-        folder.write_bytes(b"{}", LEASE)
-        with pytest.raises(LeaseLost, match="not a raycomp lease"):
-            lease.check()
-    assert folder.exists(LEASE)
 
 
 def test_a_lease_is_renewed_while_it_is_held(folder):
@@ -180,23 +174,3 @@ def test_a_storage_that_fails_for_good_is_reported_by_its_first_error(folder, mo
     with pytest.raises(OSError, match="the first"), hold_lease(folder):
         monkeypatch.setattr(Folder, "read_json", fail)
         raise OSError("the first")
-
-
-def test_who_lost_the_lease_may_not_commit_and_leaves_the_new_one_alone(folder):
-    with hold_lease(folder) as lease:
-        plant(folder, 1, "elsewhere", 60)
-        with pytest.raises(LeaseLost, match="process 1 on elsewhere took"):
-            lease.check()
-    assert json.loads(folder.read_bytes(LEASE))["holder"] == "other"
-
-
-class LossyFolder(Folder):
-    """A storage that writes, and whose answer is lost: asked again, it says that the file is there."""
-
-    def create_json(self, content, *names):
-        return super().create_json(content, *names) and super().create_json(content, *names)
-
-
-def test_a_lost_answer_does_not_refuse_the_run_to_itself(folder):
-    with hold_lease(LossyFolder(folder.uri)) as lease:
-        lease.check()

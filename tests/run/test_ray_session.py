@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import namedtuple
 from collections.abc import Callable
 from contextlib import nullcontext
 from math import inf
@@ -30,41 +29,29 @@ from raycomp.run.progress import Progress
 from raycomp.run.ray_cluster import OnRay
 from raycomp.run.ray_session import LOG, check_temporary_folder, keep_log
 
-Usage = namedtuple("Usage", "total used free")
 
-
-@pytest.fixture
-def temporary(monkeypatch):
-    """Set the temporary folder as the environment would."""
-
-    def set_folder(**names: str) -> None:
-        monkeypatch.delenv("RAY_TMPDIR", raising=False)
-        monkeypatch.setattr(tempfile, "tempdir", None)
-        for name, value in names.items():
-            monkeypatch.setenv(name, value)
-
-    return set_folder
-
-
-def test_a_temporary_folder_without_room_is_refused(temporary, monkeypatch):
-    temporary(TMPDIR="/tmp")
-    assert check_temporary_folder() == "/tmp"
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(2_000_000, 0, 2_000_000))
-    with pytest.raises(ValueError, match=r"TMPDIR='/tmp': has 2 MB free, must have at least 100 MB"):
-        check_temporary_folder()
-
-
-def test_a_temporary_folder_with_a_long_name_is_refused(temporary, tmp_path):
+def test_a_temporary_folder_that_rays_sockets_and_logs_do_not_fit_in_is_refused(tmp_path, monkeypatch):
     long = tmp_path / ("x" * 60)
     long.mkdir()
-    temporary(TMPDIR=str(long))
-    with pytest.raises(ValueError, match=r"TMPDIR='.*': must have at most \d+ characters"):
-        check_temporary_folder()
-    temporary(TMPDIR=str(long), RAY_TMPDIR="/tmp")
-    assert check_temporary_folder() == "/tmp"
-    temporary(RAY_TMPDIR="/no/such/folder")
-    with pytest.raises(ValueError, match=r"RAY_TMPDIR='.*': cannot be used"):
-        check_temporary_folder()
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    for folders, free, said in [
+        ({"TMPDIR": "/tmp"}, 10**12, None),
+        ({"TMPDIR": str(long), "RAY_TMPDIR": "/tmp"}, 10**12, None),
+        ({"TMPDIR": "/tmp"}, 2_000_000, r"TMPDIR='/tmp': has 2 MB free, must have at least 100 MB"),
+        ({"RAY_TMPDIR": str(long)}, 10**12, r"TMPDIR='.*': must have at most \d+ characters"),
+        ({"RAY_TMPDIR": "/no/such/folder"}, None, r"RAY_TMPDIR='.*': cannot be used"),
+    ]:
+        with monkeypatch.context() as patch:
+            patch.delenv("RAY_TMPDIR", raising=False)
+            for name, value in folders.items():
+                patch.setenv(name, value)
+            if free is not None:
+                patch.setattr(shutil, "disk_usage", lambda folder, free=free: SimpleNamespace(free=free))
+            if said is None:
+                assert check_temporary_folder() == "/tmp"
+                continue
+            with pytest.raises(ValueError, match=said):
+                check_temporary_folder()
 
 
 def test_a_cluster_that_does_not_answer_is_waited_for_so_long():
@@ -148,18 +135,19 @@ def raising(error: Exception) -> Callable[..., None]:
     return init
 
 
-def test_a_ray_that_does_not_start_here_is_the_clusters_failure(monkeypatch):
+def test_a_ray_that_does_not_start_or_cannot_be_joined_is_the_clusters_failure(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    for error in (
-        RuntimeError("Failed to start\nGCS."),
-        ConnectionError("Could not\nconnect to localhost"),
-        RaySystemError("the raylet\nwas killed"),
-        Exception("of no kind"),
-    ):
+    here, there = ClusterConfig(num_cpus=5), ClusterConfig(address="a:1")
+    for config, error, raised, message in [
+        (here, RuntimeError("Failed to start\nGCS."), ClusterFailed, "RuntimeError: Failed to start GCS"),
+        (here, ConnectionError("no"), ClusterFailed, "ConnectionError: .* its logs are in .*/ray$"),
+        (here, RaySystemError("the raylet\nwas killed"), ClusterFailed, "^Ray did not start on this mach"),
+        (there, RuntimeError("2.60\nand 2.59"), ClusterFailed, "'a:1': cannot be joined: 2.60 and 2.59$"),
+        (there, ConnectionError("no"), ValueError, "no Ray cluster answered there within 60 s"),
+    ]:  # fmt: skip
         monkeypatch.setattr(ray_session.ray, "init", raising(error))
-        message = rf"^Ray did not start on this machine: {type(error).__name__}: .*; its logs are in .*/ray$"
-        with pytest.raises(ClusterFailed, match=message):
-            ray_session._start(ClusterConfig(num_cpus=5), 5)
+        with pytest.raises(raised, match=message):
+            ray_session._start(config, 5)
 
 
 # What ray.init raises of a cluster with a token, where RAY_AUTH_MODE is unset or the token is another one.
@@ -183,16 +171,6 @@ def test_a_cluster_with_a_token_says_so_and_what_to_set(monkeypatch):
             pass
         said = "cluster.address='10.0.0.1:6379': authentication failed: the cluster requires a token, "
         assert type(refused.value) is ValueError and str(refused.value).startswith(f"{said}{message}")
-
-
-def test_a_cluster_that_cannot_be_joined_fails_in_a_line(monkeypatch):
-    monkeypatch.setattr(ray_session.ray, "init", raising(RuntimeError("Version mismatch:\n2.60 and 2.59")))
-    message = "cluster.address='a:1': cannot be joined: Version mismatch: 2.60 and 2.59$"
-    with pytest.raises(ClusterFailed, match=message):
-        ray_session._start(ClusterConfig(address="a:1"), 5)
-    monkeypatch.setattr(ray_session.ray, "init", raising(ConnectionError("no")))
-    with pytest.raises(ValueError, match="no Ray cluster answered there within 60 s"):
-        ray_session._start(ClusterConfig(address="a:1"), 5)
 
 
 # Ray's agent on a machine so busy that its first start takes longer than the raylet waits.
@@ -246,49 +224,28 @@ def test_a_dashboard_on_localhost_answers_what_rays_cleaners_ask():
     assert done.stdout.split() == ["True", "127.0.0.1", "True", "False"], done
 
 
-WARNINGS = [("ray.data.some.stage", "the store is full"), ("ray.serve", "no worker left")]
-
-
-def warn(*, error: str | None = None) -> None:
-    for name, text in WARNINGS:
-        logging.getLogger(name).info("nothing of note")
-        logging.getLogger(name).warning(text)
-    if error:
-        raise RuntimeError(error)
-
-
-def test_rays_warnings_reach_a_file_and_not_the_terminal(tmp_path, capsys):
-    out = Folder(str(tmp_path))
+@pytest.mark.parametrize("place", ["disk", pytest.param("s3", marks=pytest.mark.stores)])
+def test_rays_warnings_and_what_its_nodes_report_reach_a_file_and_not_the_terminal(
+    tmp_path, capsys, request, place
+):
+    out = Folder(f"{request.getfixturevalue('bucket')}/run" if place == "s3" else str(tmp_path))
     with keep_log(out):
         pass
     assert out.list_names() == []  # nothing said, nothing written
-    with pytest.raises(RuntimeError), keep_log(out):
-        warn(error="the run fails")
-    with keep_log(out):
-        warn()
-    warn()
-    lines = out.read_bytes(*LOG).decode().splitlines()
-    said = [f"WARNING {name}: {text}" for name, text in WARNINGS]
-    assert [line.split(" ", 2)[2] for line in lines] == 2 * said
-    assert capsys.readouterr().err == ""
-
-
-def test_what_rays_nodes_report_reaches_the_file_and_not_stdout(tmp_path, capsys):
     message = {"lines": ["8 PYTHON worker processes have been started"], "pid": "raylet", "is_err": False}
     printed = worker.print_to_stdstream
-    with keep_log(Folder(str(tmp_path))):
-        worker.print_to_stdstream(message, ignore_prefix=False)
-    assert worker.print_to_stdstream is printed
-    assert Folder(str(tmp_path)).read_bytes(*LOG).endswith(b"8 PYTHON worker processes have been started\n")
-    assert capsys.readouterr().out == ""
-
-
-def test_in_a_bucket_the_log_appears_when_the_run_ends(bucket):
-    out = Folder(f"{bucket}/run")
     for _ in range(2):
-        with pytest.raises(RuntimeError), keep_log(out):
-            warn(error="the run fails")
-    assert len(out.read_bytes(*LOG).splitlines()) == 4
+        with pytest.raises(KeyError), keep_log(out):
+            logging.getLogger("ray.serve").info("nothing of note")
+            logging.getLogger("ray.serve").warning("no worker left")
+            worker.print_to_stdstream(message, ignore_prefix=False)
+            raise KeyError
+    logging.getLogger("ray.serve").warning("after the end")
+    assert worker.print_to_stdstream is printed
+    lines = out.read_bytes(*LOG).decode().splitlines()
+    assert len(lines) == 4 and lines[0].endswith(" WARNING ray.serve: no worker left")
+    assert lines[1].endswith("8 PYTHON worker processes have been started")
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_run_counts_its_silence_from_its_own_beginning(monkeypatch):
@@ -357,38 +314,28 @@ def test_a_pool_grows_to_what_the_autoscaler_may_start(offer):
         (None, 8, 8, (8, 8)),
         ("2..5", 2, 8, (2, 5)),
         (3, 3, 8, (3, 3)),
+        ("1..64", 1, inf, (1, 64)),
     ]:
         offer(there, {"GPU": offered, "CPU": 100})
         found = ray_session._describe(ClusterConfig(scorers=scorers))
         assert (found.least_scorers, found.num_scorers) == span
         with use(OnRay(60)):
             assert found.count_first() == (max(span[0], min(there, span[1])) if found.is_elastic else span[0])
-        assert found.num_cpus == 100
-
-
-def test_without_a_limit_of_gpus_the_most_scorers_must_be_named(offer):
+        assert found.num_cpus == found.most_cpus == 100
     waits = offer(1, {"GPU": inf})
     for gpu in (None, True):
         with pytest.raises(ValueError, match=r"^cluster\.scorers=none: must be MIN\.\.MAX where the .*; set"):
             ray_session._describe(ClusterConfig(gpu=gpu))
     assert not waits and ray_session._describe(ClusterConfig(gpu=False)).device == "cpu"
-    assert ray_session._describe(ClusterConfig(scorers="1..64")).num_scorers == 64
 
 
-def test_cpus_without_a_limit_are_as_many_as_work_needs(offer):
-    offer(0, {"CPU": inf})
-    assert ray_session._describe(ClusterConfig()).num_cpus == 8
-    assert ray_session._describe(ClusterConfig()).most_cpus == inf
-    offer(2, {"CPU": 100})
-    assert ray_session._describe(ClusterConfig()).most_cpus == 100
-
-
-def test_scorers_that_come_and_go_on_cpus_compute_in_the_cpus_they_ask_for(offer):
-    offer(0)
-    assert [ray_session._describe(ClusterConfig(scorers=span)).num_threads for span in (1, "1..4")] == [
-        min(8, os.cpu_count()),
-        2,
-    ]
+def test_without_gpus_scorers_and_tasks_share_the_cpus(offer):
+    offer(0, {"CPU": inf})  # as many as work needs
+    found = ray_session._describe(ClusterConfig())
+    assert (found.num_cpus, found.most_cpus) == (8, inf)
+    offer(0)  # scorers that come and go compute in the CPUs that they ask for
+    spans = [ray_session._describe(ClusterConfig(scorers=span)).num_threads for span in (1, "1..4")]
+    assert spans == [min(8, os.cpu_count()), 2]
 
 
 def test_scorers_are_asked_for_on_the_nodes_that_labels_name(offer, monkeypatch):

@@ -1,11 +1,14 @@
-"""What run.json says of the time, from stats made by hand."""
+"""What run.json says of the time, from stats made by hand, and of scorers that come and go."""
 
 import json
+import time
 from collections import Counter
+from itertools import chain, repeat
 
 import pytest
 
-from raycomp.run.executor import Stats, WorkerPool
+from raycomp.run.executor import Stats, There, WorkerPool
+from raycomp.run.progress import Growth, average
 from raycomp.run.run import describe_phases, describe_stages
 from raycomp.words import STATUS
 
@@ -34,35 +37,22 @@ def make_stats(
     )
 
 
-def make_align(**more: float) -> Stats:
-    return make_stats(10.0, 600, write=2.0, align=16.0, read=1.0, decode=20.0, **more)
-
-
 def test_shares_are_of_the_time_that_all_workers_had():
-    rows = describe_stages({"align": make_align(device=9.0)})
+    align = make_stats(10.0, 600, write=2.0, align=16.0, read=1.0, decode=20.0, device=9.0)
+    rows = describe_stages({"align": align})
     assert [row["stage"] for row in rows] == ["read", "decode", "align", "write"]
     assert [row["says"] for row in rows] == ["reads", "decodes", "aligns", "writes"]
     shares = [row["busy_share"] for row in rows]
     assert shares == pytest.approx([1 / 40, 20 / 40, 16 / 20, 2 / 40])
     assert [row["rows_per_s"] for row in rows] == pytest.approx([600, 30, 37.5, 300])
-    assert {row["phase"] for row in rows} == {"align"}
-
-
-def test_a_phase_reports_how_busy_its_scorers_and_their_gpus_were():
     rank = make_stats(5.0, 400, read=1.0, parse=19.0, rank=6.0, write=0.5)
-    align, second = describe_phases({"align": make_align(device=9.0), "negatives": rank})
-    assert align["scorer_busy_share"] == pytest.approx(16 / 20)
-    assert align["gpu_busy_share"] == pytest.approx(9 / 20)
-    assert align["commit_share"] == pytest.approx(0.01)
-    assert (align["wall_s"], align["rows"], align["bottleneck"]) == (10.0, 600, "align")
-    assert "gpu_busy_share" not in second
-    assert second["scorer_busy_share"] == pytest.approx(6 / 10)
-    assert second["bottleneck"] == "parse"
-
-
-def test_a_phase_that_only_merged_has_no_scorers_to_report():
-    (phase,) = describe_phases({"attribute": make_stats(2.0, 0, write=4.0)})
-    assert "scorer_busy_share" not in phase and phase["bottleneck"] == "write"
+    merged = make_stats(2.0, 0, write=4.0)
+    first, second, third = describe_phases({"align": align, "negatives": rank, "attribute": merged})
+    names = ("scorer_busy_share", "gpu_busy_share", "commit_share", "wall_s", "rows")
+    assert [first[name] for name in names] == pytest.approx([16 / 20, 9 / 20, 0.01, 10.0, 600])
+    assert second["scorer_busy_share"] == pytest.approx(6 / 10) and "gpu_busy_share" not in second
+    assert "scorer_busy_share" not in third
+    assert [phase["bottleneck"] for phase in (first, second, third)] == ["align", "parse", "write"]
 
 
 def test_a_restart_with_other_workers_adds_up_what_each_try_had():
@@ -73,3 +63,38 @@ def test_a_restart_with_other_workers_adds_up_what_each_try_had():
     assert (phase["wall_s"], phase["rows"]) == (15.0, 160)
     assert phase["commit_s"] == pytest.approx(0.15)
     assert phase["scorer_busy_share"] == pytest.approx(28 / (2 * 10 + 4 * 5))
+
+
+MOST = There(0.0, 4, 16)
+
+
+def test_changes_are_noted_once_and_taken_once():
+    reported = chain([(0, 4), (1, 4), (1, 4), (3, 12)], repeat((3, 12)))
+    with Growth(lambda: next(reported), every_s=0.01) as growth:
+        while len(growth.steps) < 4:
+            time.sleep(0.01)
+        first = growth.take()
+    assert [step[1:] for step in first] == [(0, 0), (0, 4), (1, 4), (3, 12)]
+    assert [step.since_s for step in first] == sorted(step.since_s for step in first)
+    assert growth.take() == [There(0.0, 3, 12)]
+
+
+def test_workers_that_come_and_go_offer_what_they_were_there_for():
+    for steps, scorers, cpus in [
+        ([There(0.0, 4, 16)], 1.0, 1.0),
+        ([There(0.0, 0, 0), There(5.0, 4, 8)], 0.5, 0.25),
+        ([There(0.0, 1, 4), There(4.0, 2, 8), There(8.0, 9, 99)], 1.0 * (4 + 8 + 18) / 40, 1.0),
+    ]:
+        shares = average(steps, 10.0, MOST)
+        assert shares == pytest.approx({"scorers": scorers, "gpus": scorers, "cpus": cpus})
+
+
+def test_a_phases_growth_goes_on_where_its_last_commit_left_it():
+    stats = Stats()
+    commits = [There(0.0, 0, 4), There(2.0, 1, 4)], [There(0.0, 1, 4), There(3.0, 2, 8)], [There(0.0, 2, 8)]
+    for steps in commits:
+        stats.add(Stats(growth=steps, wall_s=10.0).to_dict())
+    assert stats.growth == [There(0.0, 0, 4), There(2.0, 1, 4), There(13.0, 2, 8)]
+    [phase] = describe_phases({"align": stats})
+    assert phase["growth"][-1] == [13.0, 2, 8]
+    assert "growth" not in describe_phases({"align": Stats()})[0]
