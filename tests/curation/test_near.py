@@ -1,4 +1,4 @@
-"""Groups of near-duplicates: a function of the set of rows, found in parts, against plain loops."""
+"""Groups of near-duplicates and caps per cluster: functions of the set of rows, against plain loops."""
 
 import itertools
 from pathlib import Path
@@ -13,7 +13,7 @@ from raycomp import words
 from raycomp.curation.config import NearConfig
 from raycomp.curation.select import near as near_pass
 from raycomp.curation.select.measures import ScoresFile
-from raycomp.curation.select.near import find_groups
+from raycomp.curation.select.near import cap_clusters, find_groups
 from raycomp.curation.select.select import describe_duplicates
 from raycomp.data.files import Folder
 from raycomp.data.samples import write_tar
@@ -59,6 +59,7 @@ SCHEMA = pa.schema(
         (words.IMAGE_EMBEDDING, pa.list_(pa.float32(), 8)),
     ]
 )
+MARKS = pa.schema([(name, pa.string()) for name in (words.UID, words.MARK, words.MARK_AFTER)])
 
 
 def write_files(rows: list[dict], folder: Path, sizes: list[int]) -> list[ScoresFile]:
@@ -66,20 +67,10 @@ def write_files(rows: list[dict], folder: Path, sizes: list[int]) -> list[Scores
     folder.mkdir()
     files, start = [], 0
     for number, size in enumerate([*sizes, len(rows) - sum(sizes)]):
-        some = rows[start : start + size]
-        start += size
-        uri, marks = (str(folder / f"{name}-{number}.parquet") for name in ("scores", "marks"))
-        plain = [{name: row[name] for name in SCHEMA.names} for row in some]
-        pq.write_table(pa.Table.from_pylist(plain, SCHEMA), uri)
-        columns = {words.UID: [row[words.UID] for row in some], words.MARK: [row[words.MARK] for row in some]}
-        none = pa.nulls(len(some), pa.string())
-        pq.write_table(
-            pa.table(
-                {**columns, words.MARK: pa.array(columns[words.MARK], pa.string()), words.MARK_AFTER: none}
-            ),
-            marks,
-        )
-        files.append(ScoresFile(uri, marks))
+        some, start = rows[start : start + size], start + size
+        files.append(ScoresFile(*(str(folder / f"{name}-{number}.parquet") for name in ("scores", "marks"))))
+        pq.write_table(pa.Table.from_pylist(some, SCHEMA), files[-1].uri)
+        pq.write_table(pa.Table.from_pylist(some, MARKS), files[-1].marks)
     return files
 
 
@@ -94,29 +85,30 @@ def group(
     files = write_files(rows, folder, sizes)
     facts = find_groups(files, config, Folder(str(folder / "work")), **options)
     found = read_marks(files)
-    assert facts[words.DUPLICATE_GROUP]["rows"] == sum(
-        row[words.DUPLICATE_GROUP] is not None for row in found.values()
-    )
+    num_grouped = sum(row[words.DUPLICATE_GROUP] is not None for row in found.values())
+    assert facts[words.DUPLICATE_GROUP]["rows"] == num_grouped
     assert not (folder / "work/near").exists()
     return found
 
 
+def cap(rows: list[dict], folder: Path, sizes: list[int], config: NearConfig) -> tuple[dict, dict]:
+    """Return the marks by uid, and the facts of the run."""
+    files = write_files(rows, folder, sizes)
+    facts = cap_clusters(files, config)
+    return read_marks(files), facts
+
+
 def is_near(a: dict, b: dict, rule: str, config: NearConfig) -> bool:
-    if rule == "exact":
-        return a[words.IMAGE_SHA256] == b[words.IMAGE_SHA256]
-    if rule == "pixels":
-        return a[words.PIXELS_HASH] == b[words.PIXELS_HASH]
+    if rule in ("exact", "pixels"):
+        name = words.IMAGE_SHA256 if rule == "exact" else words.PIXELS_HASH
+        return a[name] == b[name]
     if rule == "captions":
         return normalise_caption(a[words.CAPTION]) == normalise_caption(b[words.CAPTION]) != ""
     if rule == "semantic":
-        return (
-            float(np.float32(a[words.IMAGE_EMBEDDING]) @ np.float32(b[words.IMAGE_EMBEDDING]))
-            >= config.cosine
-        )
-    plain = (0, 1 << 63)
-    if a[words.PERCEPTUAL_HASH] in plain or b[words.PERCEPTUAL_HASH] in plain:
-        return False
-    return (a[words.PERCEPTUAL_HASH] ^ b[words.PERCEPTUAL_HASH]).bit_count() <= config.bits
+        one, other = (np.float32(row[words.IMAGE_EMBEDDING]) for row in (a, b))
+        return float(one @ other) >= config.cosine
+    hashes = (a[words.PERCEPTUAL_HASH], b[words.PERCEPTUAL_HASH])
+    return not {0, 1 << 63} & {*hashes} and (hashes[0] ^ hashes[1]).bit_count() <= config.bits
 
 
 def group_plainly(rows: list[dict], config: NearConfig) -> dict[str, str]:
@@ -139,12 +131,9 @@ def group_plainly(rows: list[dict], config: NearConfig) -> dict[str, str]:
 def test_groups_are_those_of_a_loop_over_all_pairs(rules, tmp_path, local):
     rows, config = draw_rows(1), NearConfig(rules, cosine=0.97)
     found = group(rows, tmp_path / "a", [70, 0, 30], config)
-    expected = group_plainly(rows, config)
-    assert {
-        uid: row[words.DUPLICATE_GROUP] for uid, row in found.items() if row[words.DUPLICATE_GROUP]
-    } == expected
-    by_uid = {row[words.UID]: row for row in rows}
+    expected, by_uid = group_plainly(rows, config), {row[words.UID]: row for row in rows}
     for uid, row in found.items():
+        assert row[words.DUPLICATE_GROUP] == expected.get(uid)
         same = [by_uid[other] for other, one in expected.items() if one == expected.get(uid)]
         best = min(same, key=lambda one: (-one[words.ALIGNMENT], one[words.UID]), default=None)
         drops = best is not None and best[words.UID] != uid
@@ -164,35 +153,74 @@ def test_groups_depend_on_the_set_of_rows_alone(tmp_path, monkeypatch, local):
 
 
 def test_first_keeps_the_smallest_uid_and_flag_drops_nothing(tmp_path, local):
-    rows = draw_rows(3)
-    first = group(rows, tmp_path / "first", [], NearConfig(("exact",), prefer="first"))
+    first, flagged = (
+        group(draw_rows(3), tmp_path / str(i), [], NearConfig(("exact",), **options))
+        for i, options in enumerate(({"prefer": "first"}, {"action": "flag"}))
+    )
     for uid, row in first.items():
         if row[words.DUPLICATE_GROUP]:
             assert row[words.MARK] == (None if uid == row[words.DUPLICATE_GROUP] else words.NEAR_DUPLICATE)
-    flagged = group(rows, tmp_path / "flag", [], NearConfig(("exact",), action="flag"))
-    assert all(row[words.MARK] != words.NEAR_DUPLICATE for row in flagged.values())
-    assert [row[words.DUPLICATE_GROUP] for row in flagged.values()] == [
-        row[words.DUPLICATE_GROUP] for row in first.values()
-    ]
+        assert flagged[uid][words.MARK] != words.NEAR_DUPLICATE
+        assert flagged[uid][words.DUPLICATE_GROUP] == row[words.DUPLICATE_GROUP]
 
 
-def test_copies_are_one_row_of_the_corpus_and_select_finds_them_too(tmp_path, tiny_scorer):
+@pytest.mark.parametrize("prefer", ["best", "first"])
+def test_each_cluster_keeps_its_first_rows(prefer, tmp_path, local):
+    rows, config = draw_rows(4), NearConfig(clusters=6, cap=9, prefer=prefer)
+    found, facts = cap(rows, tmp_path / "a", [50, 0, 30], config)
+    by_cluster: dict[int, list[dict]] = {}
+    for row in rows:
+        cluster = found[row[words.UID]][words.CLUSTER]
+        assert (cluster is None) == (row[words.ALIGNMENT] is None or row[words.MARK] is not None)
+        if cluster is None:
+            assert found[row[words.UID]][words.MARK] == row[words.MARK]
+        else:
+            by_cluster.setdefault(cluster, []).append(row)
+    assert len(by_cluster) == facts["clusters"] == 6
+    for own in by_cluster.values():
+        own.sort(key=lambda one: (-one[words.ALIGNMENT] if prefer == "best" else 0, one[words.UID]))
+        marks = [found[one[words.UID]][words.MARK] for one in own]
+        assert marks == [None] * len(own[:9]) + [words.CLUSTER_FULL] * len(own[9:])
+    assert facts["dropped"] == sum(len(own[9:]) for own in by_cluster.values()) > 0
+
+
+def test_clusters_depend_on_the_set_of_rows_alone(tmp_path, local):
+    rows, config = draw_rows(6), NearConfig(clusters=5, cap=4)
+    plain = cap(rows, tmp_path / "plain", [10], config)
+    order = np.random.default_rng(0).permutation(NUM)
+    assert cap([rows[i] for i in order], tmp_path / "other", [1, 100, 3], config) == plain
+
+
+def test_more_clusters_than_rows_and_no_row_at_all(tmp_path, local):
+    rows = [row for row in draw_rows(7) if row[words.ALIGNMENT] is not None and row[words.MARK] is None][:3]
+    found, facts = cap(rows, tmp_path / "few", [], NearConfig(clusters=100, cap=1))
+    assert facts["clusters"] == 3 and len(found) == 3
+    found, facts = cap(rows, tmp_path / "all", [], NearConfig(clusters=2))
+    assert {row[words.MARK] for row in found.values()} == {None} and facts["dropped"] == 0
+    gone = [{**row, words.MARK: "filtered"} for row in rows]
+    found, facts = cap(gone, tmp_path / "none", [], NearConfig(clusters=2, cap=1))
+    assert facts == {"clusters": 0, "dropped": 0} and {row[words.CLUSTER] for row in found.values()} == {None}
+
+
+def test_copies_and_caps_are_steps_of_the_funnel_and_select_repeats_them(tmp_path, tiny_scorer):
     """Bytes again under another caption; without the rows that stayed, others of their groups stay."""
     samples = scenes(12, seed=5)
     again = [{**members, "txt": b"a copy of the picture"} for members in samples]
     write_tar(str(tmp_path / "in/0.tar"), [(f"{i:02d}", one) for i, one in enumerate([*samples, *again])])
     config = by_cpi(input=str(tmp_path / "in"), scorer=tiny_scorer, attribute=mean_drop(pool=1.0))
-    rules = {"near.rules": ("exact", "pixels")}
+    rules = {"near.rules": ("exact", "pixels"), "near.clusters": 3, "near.cap": 2}
     run = raycomp.curate(raycomp.override_all(config, rules), tmp_path / "out")
     assert run["near_duplicates"]["exact"] == {"groups": 12, "rows": 24}
-    assert run["funnel"]["dropped"][words.NEAR_DUPLICATE] == run["funnel"]["corpus"] == 12
-    page = (tmp_path / "out/report.html").read_text()
-    assert "are not near-duplicates (the corpus)" in page and "all rules" in page
-    assert raycomp.select(tmp_path / "out", {}, tmp_path / "again")["funnel"] == run["funnel"]
+    funnel = run["funnel"]
+    assert funnel["dropped"][words.NEAR_DUPLICATE] == 12
+    assert funnel["dropped"][words.CLUSTER_FULL] == run["clusters"]["dropped"] == 12 - funnel["corpus"] >= 6
+    assert raycomp.select(tmp_path / "out", {}, tmp_path / "again")["funnel"] == funnel
+    flagged = raycomp.select(tmp_path / "out", {"near.action": "flag"}, tmp_path / "flagged")["funnel"]
+    assert flagged["corpus"] == 24 and not {words.NEAR_DUPLICATE, words.CLUSTER_FULL} & {*flagged["dropped"]}
     marks = pq.read_table(tmp_path / "out/marks/00000.parquet").to_pylist()
-    stayed = [row["uid"] for row in marks if row[words.MARK] is None]
+    stayed = [row["uid"] for row in marks if row[words.MARK] != words.NEAR_DUPLICATE]
     (tmp_path / "optout.txt").write_text("\n".join(stayed))
-    without = {"filter.exclude": str(tmp_path / "optout.txt")}
+    without = {"filter.exclude": str(tmp_path / "optout.txt"), "near.cap": 12}
     assert raycomp.select(tmp_path / "out", without, tmp_path / "others")["funnel"]["corpus"] == 12
 
 

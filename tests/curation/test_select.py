@@ -3,24 +3,28 @@
 import itertools
 import json
 import math
+import re
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from raycomp import words
 from raycomp.config import UserError, exact_share, override, override_all
 from raycomp.core.selection import format_uids, parse_uids, random_scores
 from raycomp.curation.config import PAS, RULES, CurateConfig, SelectConfig, make_selection
-from raycomp.curation.select.measures import check_scores, corpus_columns, read_corpus
+from raycomp.curation.select.measures import ScoresFile, corpus_columns, read_corpus
 from raycomp.curation.select.select import (
-    EXPLAINING,
     Gates,
+    Judged,
     choose_tables,
+    cut_all,
     describe_shortage,
     rank_attributed,
 )
-from raycomp.data.parquet import add_columns
+from raycomp.data.parquet import add_columns, write_table
 from raycomp.schema import PHRASE_TYPE
 from tests.corpus import by_cpi, mean_drop
 
@@ -56,18 +60,14 @@ def make_table(num: int, seed: int, unscored: float = 0.1) -> pa.Table:
 
 def choose(table: pa.Table, config: CurateConfig) -> tuple[np.ndarray, np.ndarray]:
     """Reasons and scores, from the columns that the rule says it needs."""
+    return judge(table, config)[1]
+
+
+def judge(table: pa.Table, config: CurateConfig) -> tuple[Gates, Judged]:
     selection = make_selection(config)
-    _, [judged] = choose_tables([table.select(corpus_columns(selection, True))], selection)
-    return judged
-
-
-def cut(table: pa.Table, config: CurateConfig) -> Gates:
-    selection = make_selection(config)
-    return choose_tables([table.select(corpus_columns(selection, True))], selection)[0]
-
-
-def best(rows: list[dict], name: str, k: int) -> list[dict]:
-    return sorted(rows, key=lambda row: (-row[name], row[words.UID]))[:k]
+    names = [*corpus_columns(selection, True), words.MARK, words.MARK_AFTER]
+    gates, [judged] = choose_tables([table.select([n for n in names if n in table.column_names])], selection)
+    return gates, judged
 
 
 def draw_classes(num: int, seed: int) -> pa.Table:
@@ -123,11 +123,10 @@ def test_a_draw_depends_on_seed_and_uid_alone():
 
 
 def test_too_few_scored_rows_are_all_kept_and_it_is_said():
-    table, config = make_table(100, 2, unscored=0.8), by_cpi()
-    gates = cut(table, config)
-    assert (choose(table, config)[0] == words.KEPT).sum() == gates.num_scored
-    assert "all of them were kept" in describe_shortage(make_selection(config), gates)[0]
-    assert describe_shortage(make_selection(config), cut(make_table(100, 2), config)) == []
+    gates, (reason_N, _) = judge(make_table(100, 2, unscored=0.8), by_cpi())
+    assert (reason_N == words.KEPT).sum() == gates.num_scored
+    assert "all of them were kept" in describe_shortage(make_selection(by_cpi()), gates)[0]
+    assert describe_shortage(make_selection(by_cpi()), judge(make_table(100, 2), by_cpi())[0]) == []
 
 
 RANKING = [name for name, rule in RULES.items() if rule.attribute_by]
@@ -164,14 +163,22 @@ def rank_slowly(rule: str, rows: list[dict], seed: int = 0) -> dict[str, float]:
     return {uid: by[rule] for uid, by in found.items()}
 
 
+def flatten(table: pa.Table, name: str) -> pa.Table:
+    """Return the table with one value in all valid rows of a column."""
+    flat = pc.if_else(pc.is_valid(table[name]), pa.scalar(0.25, pa.float32()), None)
+    return table.set_column(table.schema.get_field_index(name), name, flat)
+
+
 def test_every_rule_keeps_what_a_slow_loop_keeps_and_ranks_the_rows_that_cpi_ranks():
-    for rule, (num, seed) in itertools.product(RANKING, [(1, 0), (10, 1), (90, 2), (1000, 3)]):
-        table, config = make_table(num, seed), by_cpi(select=SelectConfig(rule))
-        rows = table.to_pylist()
+    tables = [make_table(num, seed) for num, seed in [(1, 0), (10, 1), (90, 2), (1000, 3)]]
+    still = [flatten(tables[2], name) for name in (words.ALIGNMENT, words.MEAN_PAS)]
+    for rule, table in [*itertools.product(RANKING, tables), *itertools.product(["align_pas"], still)]:
+        config, rows = by_cpi(select=SelectConfig(rule)), table.to_pylist()
         corpus = [row for row in rows if row[words.ALIGNMENT] is not None]
         pool = sorted(corpus, key=lambda row: (-row[words.ALIGNMENT], row[words.UID]))
         pool = pool[: exact_share(0.7, len(corpus))]
-        by = rank_slowly(rule, [row for row in pool if row[words.MEAN_PAS] is not None])
+        ranked = [row for row in pool if row[words.MEAN_PAS] is not None]
+        by = rank_slowly(rule, ranked)
         order = sorted(by, key=lambda uid: (-by[uid], uid))
         below = {
             "align70_random50": words.DROPPED_RANDOM,
@@ -183,10 +190,13 @@ def test_every_rule_keeps_what_a_slow_loop_keeps_and_ranks_the_rows_that_cpi_ran
         expected |= {row[words.UID]: words.DROPPED_UNSCORED for row in pool}
         expected |= dict.fromkeys(order, below.get(rule, words.DROPPED_CONTROL))
         expected |= dict.fromkeys(order[: exact_share(0.5, len(corpus))], words.KEPT)
-        reason_N, score_N = choose(table, config)
-        assert dict(zip(table[words.UID].to_pylist(), reason_N, strict=True)) == expected, (rule, num)
+        gates, (reason_N, score_N) = judge(table, config)
+        assert dict(zip(table[words.UID].to_pylist(), reason_N, strict=True)) == expected, (rule, len(rows))
         wanted = [by.get(row[words.UID], np.nan) for row in rows]
-        assert np.allclose(score_N, wanted, rtol=0, atol=1e-6, equal_nan=True), (rule, num)
+        assert np.allclose(score_N, wanted, rtol=0, atol=1e-6, equal_nan=True), (rule, len(rows))
+        if rule == "pas_residual" and len(ranked) > 10:
+            explained = 1 - np.var([*by.values()]) / np.var([row[words.MEAN_PAS] for row in ranked])
+            assert gates.fit.explained == pytest.approx(explained, abs=1e-6)
 
 
 def test_datacomps_rule_keeps_one_more_and_all_ties_in_every_rule():
@@ -201,17 +211,13 @@ def test_datacomps_rule_keeps_one_more_and_all_ties_in_every_rule():
         assert np.array_equal(~np.isnan(score_N), ranked_N)
         lowest = -np.sort(-score_N[ranked_N])[int(num * 0.5)]
         assert np.array_equal(reason_N == words.KEPT, ranked_N & (score_N >= lowest))
-
-
-def test_datacomps_rule_has_nothing_to_cut_in_an_empty_corpus():
     for rule in ["cpi", "align_only"]:
-        table = make_table(20, 10).slice(0, 0)
         config = by_cpi(select=SelectConfig(rule))
-        assert len(choose(table, config)[0]) == 0
+        assert len(choose(table.slice(0, 0), config)[0]) == 0
         with pytest.raises(
             ValueError, match=r"select\.datacomp_compat=True: must be false: no row has an align"
         ):
-            choose(table, override(config, "select.datacomp_compat", True))
+            choose(table.slice(0, 0), override(config, "select.datacomp_compat", True))
 
 
 def test_files_and_their_order_of_rows_change_no_choice():
@@ -227,55 +233,17 @@ def test_files_and_their_order_of_rows_change_no_choice():
         assert gates.attribute.count == sum(reason == words.KEPT for reason in whole.values())
 
 
-def test_what_the_regressors_explain_leaves_nothing_to_rank_by():
-    """PAS that is a sum of them: every residual is 0 but for rounding, and R^2 is 1."""
-    config = by_cpi(select=SelectConfig("pas_residual"))
-    table = make_table(300, 9)
-    measures = read_corpus(table, make_selection(config)).measures
-    exact = sum(np.float64(1 + i) / 64 * measures[name] for i, name in enumerate(EXPLAINING))
-    rows, at = table.to_pylist(), 0
-    for row in rows:
-        if row[words.ALIGNMENT] is not None:
-            for phrase in row[words.PHRASES]:
-                phrase["drop"] = None if phrase["drop"] is None else float(exact[at])
-            at += 1
-    table = pa.Table.from_pylist(rows, table.schema)
-    gates = cut(table, config)
-    assert gates.fit.explained == pytest.approx(1, abs=1e-9)
-    score_N = choose(table, config)[1]
-    assert gates.num_scored > 100 and np.nanmax(np.abs(score_N)) < 1e-7
-
-
-def test_where_one_of_alignment_and_pas_does_not_vary_the_other_ranks():
-    for what in [words.ALIGNMENT, "drop"]:
-        rows = make_table(300, 9).to_pylist()
-        for row in rows:
-            if what == words.ALIGNMENT and row[words.ALIGNMENT] is not None:
-                row[words.ALIGNMENT] = 0.25
-            for phrase in row[words.PHRASES] or ():
-                if what == "drop" and phrase["drop"] is not None:
-                    phrase["drop"] = 0.125
-            if what == "drop" and row[words.MEAN_PAS] is not None:
-                row[words.MEAN_PAS] = 0.125
-        table = pa.Table.from_pylist(rows, make_table(1, 0).schema)
-        summed = choose(table, by_cpi(select=SelectConfig("align_pas")))[1]
-        ranked_N = ~np.isnan(summed)
-        other = table[words.MEAN_PAS if what == words.ALIGNMENT else words.ALIGNMENT].to_numpy()[ranked_N]
-        assert np.allclose(np.diff(summed[ranked_N]), np.diff(other), atol=1e-6) and ranked_N.sum() > 100
-
-
 def test_the_report_is_of_the_score_that_ranks_and_of_pas_where_none_of_pas_does():
     """Also of rows that no gate ranked."""
-    by_pas = ("cpi", "align_pas", "cpi_reverse", "pas_residual")
     for rule, how in itertools.product([*RANKING, "align_only", "random", "full"], ["mean", "min"]):
         attribute, table = mean_drop(aggregate=how), make_table(300, 4)
         config = by_cpi(select=SelectConfig(rule), attribute=attribute)
-        found = rank_attributed(table, make_selection(config), cut(table, config)).to_numpy(False)
-        ranked = choose(table, config)[1]
+        gates, (_, ranked) = judge(table, config)
+        found = rank_attributed(table, make_selection(config), gates).to_numpy(False)
         pas = read_corpus(table, make_selection(by_cpi(attribute=attribute))).measures[PAS]
         has_value, in_pool = ~np.isnan(found), ~np.isnan(ranked)
         assert has_value.sum() == (~np.isnan(pas)).sum()
-        if rule in by_pas:
+        if rule in ("cpi", "align_pas", "cpi_reverse", "pas_residual"):
             np.testing.assert_array_equal(found[in_pool], ranked[in_pool], rule)
             assert np.isnan(ranked[has_value]).any(), "rows that the first gate dropped"
         else:
@@ -284,7 +252,7 @@ def test_the_report_is_of_the_score_that_ranks_and_of_pas_where_none_of_pas_does
 
 def test_gates_survive_json_also_those_of_a_run_before_there_was_a_fit():
     for rule in ["cpi", "pas_residual", "align_pas"]:
-        gates = cut(make_table(90, 3), by_cpi(select=SelectConfig(rule)))
+        gates, _ = judge(make_table(90, 3), by_cpi(select=SelectConfig(rule)))
         values = json.loads(json.dumps(gates.to_dict()))
         assert Gates.from_dict(values) == gates and (gates.fit is None) == (rule == "cpi")
         if gates.fit is None:
@@ -292,17 +260,45 @@ def test_gates_survive_json_also_those_of_a_run_before_there_was_a_fit():
             assert Gates.from_dict(values) == gates
 
 
-def test_a_score_that_is_not_finite_is_reported_and_one_that_is_null_is_none():
-    for value, name in itertools.product(
-        [math.nan, math.inf, -math.inf],
-        [words.ALIGNMENT, words.MEAN_PAS, "phrases.drop", "phrases.displacement"],
+def test_a_score_that_is_not_finite_is_refused_where_a_rule_reads_it(tmp_path, local):
+    uri, table = str(tmp_path / "00000.parquet"), make_table(20, 0)
+    for value, (name, rule, how) in itertools.product(
+        [math.nan, -math.inf],
+        [
+            (words.ALIGNMENT, "cpi", "mean"),
+            (words.MEAN_PAS, "cpi", "mean"),
+            ("phrases.drop", "cpi", "min"),
+            ("phrases.displacement", "displacement", "mean"),
+        ],
     ):
-        table, (column, _, field) = make_table(20, 0), name.partition(".")
-        check_scores(table, "scores/00000.parquet")
-        rows = table.to_pylist()
+        rows, (column, _, field) = table.to_pylist(), name.partition(".")
         row = next(row for row in rows if row[words.STATUS] == words.OK)
         row[column] = [row[column][0] | {field: value}] if field else value
-        table = pa.Table.from_pylist(rows, table.schema)
-        with pytest.raises(UserError, match=rf"^scores/00000\.parquet: {name} must be finite numbers, holds"):
-            check_scores(table, "scores/00000.parquet")
-        check_scores(table.drop_columns([column]), "scores/00000.parquet")
+        write_table(pa.Table.from_pylist(rows, table.schema), uri, table.schema)
+        config = by_cpi(select=SelectConfig(rule), attribute=mean_drop(aggregate=how))
+        with pytest.raises(UserError, match=rf"^{re.escape(uri)}: {name} must be finite numbers, holds"):
+            cut_all([ScoresFile(uri)], make_selection(config))
+
+
+def test_marked_rows_are_as_if_they_were_not_in_the_table(tmp_path):
+    for rule in ["cpi", "align_only", "align_pas", "random", "full", "pas_residual"]:
+        table, rng, config = make_table(400, 1), np.random.default_rng(2), by_cpi(select=SelectConfig(rule))
+        before_N = np.where(rng.random(400) < 0.3, words.FILTERED, None)
+        after_N = np.where(rng.random(400) < 0.2, words.FILTERED_AFTER, None)
+        columns = {words.MARK: pa.array(before_N), words.MARK_AFTER: pa.array(after_N)}
+        gates, (reason_N, score_N) = judge(add_columns(table, columns), config)
+        left_N = before_N == None  # noqa: E711, of each row
+        own_gates, (expected_M, score_M) = judge(table.filter(pa.array(left_N)), config)
+        assert gates == own_gates and np.array_equal(score_N[left_N], score_M, equal_nan=True)
+        lost_M = (expected_M == words.KEPT) & (after_N[left_N] == words.FILTERED_AFTER)
+        assert lost_M.any()
+        assert np.array_equal(reason_N[left_N], np.where(lost_M, words.FILTERED_AFTER, expected_M))
+        marked = table.filter(pa.array(~left_N)).to_pylist()
+        wanted = [words.FILTERED if r[words.ALIGNMENT] is not None else r[words.STATUS] for r in marked]
+        assert reason_N[~left_N].tolist() == wanted
+    scores, marks = str(tmp_path / "scores"), str(tmp_path / "marks")
+    write_table(table, scores, table.schema)
+    none = pa.nulls(3, pa.string())
+    pq.write_table(pa.table({words.MARK: none, words.MARK_AFTER: none}), marks)
+    with pytest.raises(UserError, match="has 3 rows"):
+        ScoresFile(scores, marks).read([words.UID])
