@@ -9,7 +9,7 @@ import torch
 
 from raycomp import words
 from raycomp.config import ModelConfig, ParserConfig, ScorerConfig, UserError
-from raycomp.core.alignment import has_unit_length, normalise
+from raycomp.core.alignment import has_unit_length
 from raycomp.curation.config import NonceConfig
 from raycomp.curation.score.prepare import parse, prepare
 from raycomp.curation.score.scorers import Align, Attribute
@@ -17,7 +17,6 @@ from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import (
     COUNTERFACTUALS,
     FAULTS,
-    SHUFFLED_ALIGNMENT,
     TOKENS,
     add_columns,
     to_fixed_lists,
@@ -74,16 +73,7 @@ def test_only_a_finite_row_of_length_1_has_a_direction():
     assert has_unit_length(torch.zeros(0, 4)).tolist() == []
 
 
-def test_what_a_sound_model_makes_is_of_length_1_in_any_precision(tiny_scorer):
-    generator = np.random.default_rng(0)
-    pixels = generator.integers(0, 256, (9, 32, 32, 3), dtype=np.uint8)
-    wide = normalise(torch.from_numpy(generator.standard_normal((9, 1024)) * 1e15).float())
-    clips = [Clip(ScorerConfig(tiny_scorer.model, tiny_scorer.weights, name)) for name in ("fp32", "bf16")]
-    for rows in (wide, *(clip.embed_pixels(pixels) for clip in clips)):
-        assert has_unit_length(rows).all() and (rows.norm(dim=1) - 1).abs().max() < 1e-6
-
-
-def test_weights_are_to_blame_where_the_first_rows_are_all_bad_and_one_row_is_not_enough():
+def test_the_weights_are_to_blame_where_the_first_rows_are_all_bad_and_one_row_is_not_enough():
     bad, good = torch.zeros(1, 4), torch.tensor([[1.0, 0, 0, 0]])
     check = WeightsCheck("scorer.weights='x.pt'", "texts")
     check.watch(bad[:0])
@@ -93,13 +83,9 @@ def test_weights_are_to_blame_where_the_first_rows_are_all_bad_and_one_row_is_no
     settled = WeightsCheck("scorer.weights='x.pt'", "texts")
     settled.watch(bad, good)
     settled.watch(torch.zeros(64, 4))
-
-
-def test_a_result_that_needs_all_rows_refuses_one_that_is_bad():
-    rows = torch.tensor([[1.0, 0], [float("nan"), 0]])
-    refuse_bad(rows[:1], "scorer.weights='x.pt'", "texts")
+    refuse_bad(good, "scorer.weights='x.pt'", "texts")
     with pytest.raises(UserError, match=r"\(1 of 2 texts\); name other weights$"):
-        refuse_bad(rows, "scorer.weights='x.pt'", "texts")
+        refuse_bad(torch.cat([good, bad]), "scorer.weights='x.pt'", "texts")
 
 
 @pytest.mark.parametrize(("tower", "how"), [("images", "huge"), ("texts", "zero")])
@@ -126,14 +112,20 @@ def test_weights_that_embed_nothing_are_named(table, tiny_scorer, spec, tmp_path
             describe_scorer(scorer)
 
 
-def test_a_caption_without_an_embedding_is_a_bad_row_and_moves_no_other(table, tiny_scorer, spec, tmp_path):
-    scorers = (tiny_scorer, forget_word(tiny_scorer, tmp_path))
-    sound, found = (Align(scorer, spec)(prepare(table, scorer, spec, 10**8)) for scorer in scorers)
-    assert found[words.STATUS].to_pylist() == [OK, OK, BAD_EMBEDDING, OK, OK, OK]
-    for name in (words.ALIGNMENT, SHUFFLED_ALIGNMENT, words.IMAGE_EMBEDDING):
-        assert [i for i in range(NUM) if not found[name][i].is_valid] == [2]
-    others = pa.array([i for i in range(NUM) if i != 2])
+@pytest.mark.parametrize("lost", [2, 4])
+def test_a_caption_or_image_without_an_embedding_is_a_bad_row_and_moves_no_other(
+    table, tiny_scorer, spec, tmp_path, lost
+):
+    scorer = forget_word(tiny_scorer, tmp_path) if lost == 2 else tiny_scorer
+    rows = prepare(table, scorer, spec, 10**8)
+    sound, stage = Align(tiny_scorer, spec)(rows), Align(scorer, spec)
+    if lost == 4:
+        lose_image(stage.clip, to_matrix(rows[words.PIXELS])[lost].reshape(32, 32, 3))
+    found = stage(rows)
+    assert found[words.STATUS].to_pylist() == [BAD_EMBEDDING if i == lost else OK for i in range(NUM)]
+    others = pa.array([i for i in range(NUM) if i != lost])
     for name in (words.ALIGNMENT, words.IMAGE_EMBEDDING):
+        assert [i for i in range(NUM) if not found[name][i].is_valid] == [lost]
         assert found[name].take(others).equals(sound[name].take(others))
 
 
@@ -149,17 +141,6 @@ def lose_image(clip: Clip, pixels_HWC: np.ndarray) -> None:
         return encode(image_BCHW).masked_fill(is_lost_B[:, None], float("nan"))
 
     clip.model.encode_image = encode_image
-
-
-def test_an_image_without_an_embedding_is_a_bad_row_and_moves_no_other(table, tiny_scorer, spec):
-    rows = prepare(table, tiny_scorer, spec, 10**8)
-    sound, stage = Align(tiny_scorer, spec)(rows), Align(tiny_scorer, spec)
-    lose_image(stage.clip, to_matrix(rows[words.PIXELS])[4].reshape(32, 32, 3))
-    found = stage(rows)
-    assert found[words.STATUS].to_pylist() == [OK, OK, OK, OK, BAD_EMBEDDING, OK]
-    assert [value is None for value in found[words.ALIGNMENT].to_pylist()] == [False] * 4 + [True, False]
-    others = pa.array([0, 1, 2, 3, 5])
-    assert found[words.ALIGNMENT].take(others).equals(sound[words.ALIGNMENT].take(others))
 
 
 CAPTIONS = ["a dog chases a cat on a red sofa", f"a man on a {WORD}", "a red car"]
@@ -179,15 +160,15 @@ def parse_captions(scorer: ScorerConfig, dim: int) -> pa.Table:
 
 def test_a_caption_of_bad_counterfactuals_has_no_valid_nonce(tiny_scorer, spec, tmp_path):
     parsed = parse_captions(tiny_scorer, spec.embedding_dim)
-    sound = Attribute(tiny_scorer)(parsed)
-    found = Attribute(forget_word(tiny_scorer, tmp_path))(parsed)
+    sound, found = (Attribute(one)(parsed) for one in (tiny_scorer, forget_word(tiny_scorer, tmp_path)))
     assert found[words.STATUS].to_pylist() == [OK, words.NO_VALID_NONCE, OK]
     assert found[words.MEAN_PAS][1].as_py() is None
     phrases = found[words.PHRASES][1].as_py()
     assert phrases and all(not p["nonces"] and not p["drops"] and p["drop"] is None for p in phrases)
     assert found[FAULTS][1].as_py() == [BAD_EMBEDDING] * len(phrases)
+    others = pa.array([0, 2])
     for name in (words.STATUS, words.PHRASES, words.MEAN_PAS, FAULTS):
-        assert [found[name][i].as_py() for i in (0, 2)] == [sound[name][i].as_py() for i in (0, 2)]
+        assert found[name].take(others).equals(sound[name].take(others))
 
 
 def test_a_bad_counterfactual_takes_its_nonce_along_and_no_other(tiny_scorer, spec):
@@ -212,30 +193,20 @@ def test_a_bad_counterfactual_takes_its_nonce_along_and_no_other(tiny_scorer, sp
 
 
 def test_an_evaluation_gives_a_bad_picture_and_a_bad_text_their_status(table, tiny_scorer, spec, tmp_path):
-    rows = prepare_pixels(table, spec, 10**8)
+    rows, model = prepare_pixels(table, spec, 10**8), to_model(tiny_scorer)
     rows = add_columns(rows, {words.STATUS: pa.array([OK, "no_image", OK, OK, OK, OK])})
-    sound, stage = (
-        EmbedPictures(to_model(tiny_scorer), spec)(rows),
-        EmbedPictures(to_model(tiny_scorer), spec),
-    )
+    sound, stage = EmbedPictures(model, spec)(rows), EmbedPictures(model, spec)
     lose_image(stage.clip, to_matrix(rows[words.PIXELS])[3].reshape(32, 32, 3))
     found = stage(rows)
     assert found[words.STATUS].to_pylist() == [OK, "no_image", OK, BAD_EMBEDDING, OK, OK]
-    image_MD, sound_MD = (
-        to_matrix(found[words.IMAGE_EMBEDDING]),
-        to_matrix(sound[words.IMAGE_EMBEDDING]).copy(),
-    )
-    sound_MD[3] = 0
-    assert np.array_equal(image_MD, sound_MD)
+    expected_MD = to_matrix(sound[words.IMAGE_EMBEDDING]).copy()
+    expected_MD[3] = 0
+    assert np.array_equal(to_matrix(found[words.IMAGE_EMBEDDING]), expected_MD)
     model = to_model(forget_word(tiny_scorer, tmp_path))
     texts = EmbedTexts(model)(tokenize(pa.table({TEXT: CAPTIONS}), model))
     assert texts[words.STATUS].to_pylist() == [OK, BAD_EMBEDDING, OK]
-    assert has_unit_length(torch.from_numpy(to_matrix(texts[TEXT_EMBEDDING]).copy())).tolist() == [
-        True,
-        False,
-        True,
-    ]
-    assert not to_matrix(texts[TEXT_EMBEDDING])[1].any()
+    text_ND = torch.from_numpy(to_matrix(texts[TEXT_EMBEDDING]).copy())
+    assert has_unit_length(text_ND).tolist() == [True, False, True] and not text_ND[1].any()
 
 
 def test_a_negative_without_an_embedding_is_not_ranked():

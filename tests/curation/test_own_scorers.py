@@ -73,16 +73,11 @@ def place(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def make(place, tiny_scorer):
-    def config(**fields):
-        return by_cpi(input=str(place / "in"), scorer=tiny_scorer, attribute=mean_drop(pool=1.0), **fields)
-
-    return config
-
-
-@pytest.fixture(scope="module")
-def scored(place, make) -> Path:
-    raycomp.curate(make(scorers=(f"{place}/own.py:Cosine", f"{place}/own.py:Look")), place / "out")
+def scored(place, tiny_scorer) -> Path:
+    names = (f"{place}/own.py:Cosine", f"{place}/own.py:Look")
+    options = {"scorer": tiny_scorer, "attribute": mean_drop(pool=1.0)}
+    raycomp.curate(by_cpi(input=str(place / "in"), scorers=names, **options), place / "out")
+    raycomp.curate(by_cpi(input=str(place / "in"), **options), place / "without")
     return place / "out"
 
 
@@ -90,7 +85,7 @@ def read(out: Path) -> list[dict]:
     return [row for path in sorted((out / "scores").iterdir()) for row in pq.read_table(path).to_pylist()]
 
 
-def test_the_columns_are_those_of_a_plain_loop(scored):
+def test_the_columns_are_those_of_a_plain_loop_and_others_stay_the_same_to_the_byte(scored, place):
     for row in read(scored):
         if row["alignment"] is None:
             assert row["key"] == "007"
@@ -101,13 +96,22 @@ def test_the_columns_are_those_of_a_plain_loop(scored):
         assert row["letters"] == len(row["caption"])
         assert row["first"] == (row["caption"].split()[0] if "red" in row["caption"] else None)
         assert row["maybe"] == (1.0 if row["mean_pixel"] > 128 else None)
-
-
-def test_other_columns_stay_the_same_to_the_byte(scored, place, make):
-    raycomp.curate(make(), place / "without")
     for path in sorted((place / "without/scores").iterdir()):
         table = pq.read_table(path)
         assert pq.read_table(scored / "scores" / path.name).select(table.column_names).equals(table)
+
+
+def test_select_filters_by_them_without_the_file_and_a_changed_file_is_another_run(scored, place, tmp_path):
+    file = (place / "own.py").rename(place / "moved.py")
+    try:
+        run = raycomp.select(scored, {"filter.where": "letters > 40 AND is_high"}, tmp_path / "out")
+        (place / "own.py").write_text(CODE + "# changed\n")
+        with pytest.raises(ValueError, match="differs in scorers"):
+            raycomp.curate(raycomp.open(scored).config, scored)
+    finally:
+        file.rename(place / "own.py")
+    rows = [row for row in read(scored) if row["alignment"] is not None]
+    assert run["funnel"]["corpus"] == sum(row["letters"] > 40 and row["is_high"] for row in rows)
 
 
 def test_a_value_depends_on_its_row_alone(place):
@@ -123,50 +127,24 @@ def test_a_value_depends_on_its_row_alone(place):
     assert none["is_high"].to_pylist() == [None] * 3 and ROWS == 32
 
 
-def test_select_filters_by_them_without_the_file(scored, place, tmp_path):
-    (place / "own.py").rename(place / "moved.py")
-    try:
-        run = raycomp.select(scored, {"filter.where": "letters > 40 AND is_high"}, tmp_path / "out")
-    finally:
-        (place / "moved.py").rename(place / "own.py")
-    fits = [
-        row for row in read(scored) if row["alignment"] is not None and row["letters"] > 40 and row["is_high"]
-    ]
-    assert run["funnel"]["corpus"] == len(fits)
-
-
-def test_a_changed_file_is_another_run(place, make, tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(CODE)
-    config = make(scorers=(f"{file}:Cosine",))
-    first = raycomp.curate(config, tmp_path / "out")
-    assert len(first["fingerprint"]["scorers"]) == 1
-    assert raycomp.curate(config, tmp_path / "out")["id"] == first["id"]
-    file.write_text(CODE + "# changed\n")
-    with pytest.raises(ValueError, match="differs in scorers"):
-        raycomp.curate(config, tmp_path / "out")
-
-
-def test_refusals(place, make, tiny_scorer, tmp_path, capsys):
+def test_refusals(place, tiny_scorer, tmp_path, capsys):
     own = f"{place}/own.py"
-    cases = [
-        (f"{own}:Fails", "KeyError: 'nothing here'"),
-        (f"{own}:Short", "column own_cosine must have 32 values, one a row, has 3"),
-        (f"{own}:Other", "must return a dict of own_cosine, is_high, returned own_cosine"),
-        (f"{own}:Words", "column own_cosine must be float32"),
-        (f"{own}:Bare", "its attribute columns must be"),
-        (f"{own}:Needy", "its attribute needs must be a tuple of pixels"),
-        (f"{own}:Named", "names in columns must be letters"),
-        (f"{own}:Taken", "column 'alignment': must be new names"),
-        (f"{own}:no_class", "the file defines no such class"),
-        ("nowhere.py:A", "no such file"),
-        ("clip", "must be a class in a file"),
-        (f"{own}:Cosine,{own}:Cosine", "must be new names, each once"),
-    ]
-    for number, (scorers, said) in enumerate(cases):
+    for number, (scorers, said) in enumerate(
+        [
+            (f"{own}:Fails", "KeyError: 'nothing here'"),
+            (f"{own}:Short", "column own_cosine must have 32 values, one a row, has 3"),
+            (f"{own}:Other", "must return a dict of own_cosine, is_high, returned own_cosine"),
+            (f"{own}:Words", "column own_cosine must be float32"),
+            (f"{own}:Bare", "its attribute columns must be"),
+            (f"{own}:Needy", "its attribute needs must be a tuple of pixels"),
+            (f"{own}:Named", "names in columns must be letters"),
+            (f"{own}:Taken", "column 'alignment': must be new names"),
+            (f"{own}:no_class", "the file defines no such class"),
+            (f"{own}:Cosine,{own}:Cosine", "must be new names, each once"),
+        ]
+    ):
         options = [f"input={place}/in", f"scorers={scorers}", f"scorer.model={tiny_scorer.model}"]
-        options += [f"scorer.weights={tiny_scorer.weights}", "scorer.batch_size=16"]
-        sets = [word for option in options for word in ("--set", option)]
+        sets = [f"--set={one}" for one in (*options, f"scorer.weights={tiny_scorer.weights}")]
         assert main(["curate", *sets, "--out", str(tmp_path / f"{number}")]) == USER_ERROR, scorers
         error = capsys.readouterr().err
         assert error.startswith("raycomp: scorers=") and said in error and error.count("\n") == 1, error

@@ -1,4 +1,4 @@
-"""A plan stands on whole shards of middle size, whatever the first one is like."""
+"""A plan stands on whole shards of middle size, and says what a million pairs cost on a machine."""
 
 import re
 from collections.abc import Iterator
@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 
 from raycomp.cli import main
+from raycomp.config import ClusterConfig, override
+from raycomp.config.options import Machine
 from raycomp.curation.score import score as plans
 from raycomp.curation.score.score import plan, take_sample
 from raycomp.data.inputs import expand_input, fingerprint_shards
@@ -42,16 +44,8 @@ def test_a_broken_first_shard_does_not_count(tiny_scorer, tmp_path):
         assert "00000.tar: incomplete" in text, data[:9]
 
 
-def test_the_shard_of_middle_size_stands_for_all(tmp_path):
-    write(tmp_path, 300, 300)
-    (tmp_path / "00000.tar").rename(tmp_path / "middle.tar")
-    write_tar(str(tmp_path / "a-small.tar"), [("a", {"txt": b"a"})])
-    write_tar(str(tmp_path / "z-large.tar"), [("a", {"txt": b"x" * (20 << 20)})])
-    found = sample(tmp_path)
-    assert found.names == ["middle.tar"] and found.num_rows == 300 and len(found.table) == 256
-
-
 def test_small_shards_are_measured_together_and_read_before_they_are_timed(tmp_path, monkeypatch):
+    """And a shard of middle size stands for all."""
     reads: list[str] = []
 
     def read(shard, rows) -> Iterator[pa.Table]:
@@ -59,25 +53,54 @@ def test_small_shards_are_measured_together_and_read_before_they_are_timed(tmp_p
         return read_shard(shard, rows)
 
     monkeypatch.setattr(plans, "read_shard", read)
-    found = sample(write(tmp_path, 100, 10))
+    found = sample(write(tmp_path / "small", 100, 10))
     assert len(found.table) == found.num_rows == 100 and len(found.names) == 10
     assert reads == [*found.names, *found.names]
+    middle = write(tmp_path / "large", 300, 300) / "00000.tar"
+    middle.rename(middle.with_name("middle.tar"))
+    write_tar(str(middle.with_name("a-small.tar")), [("a", {"txt": b"a"})])
+    write_tar(str(middle.with_name("z-large.tar")), [("a", {"txt": b"x" * (20 << 20)})])
+    found = sample(tmp_path / "large")
+    assert found.names == ["middle.tar"] and found.num_rows == 300 and len(found.table) == 256
 
 
 def test_input_without_a_usable_row_is_one_line(tiny_scorer, tmp_path, capsys):
-    for kind in ("no tar", "no image", "corrupt"):
-        folder = tmp_path / kind
+    for kind, members in (
+        ("no tar", None),
+        ("no image", {"txt": b"a"}),
+        ("corrupt", {"jpg": b"x", "txt": b"a"}),
+    ):
         for i in range(3):
-            members = {"txt": b"a dog"} if kind == "no image" else {"jpg": b"no picture", "txt": b"a dog"}
-            write_tar(str(folder / f"{i}.tar"), [("a", members)])
-            if kind == "no tar":
-                (folder / f"{i}.tar").write_bytes(b"no tar " * 999 * (i > 0))
-        options = (
-            f"input={folder}",
-            f"scorer.model={tiny_scorer.model}",
-            f"scorer.weights={tiny_scorer.weights}",
-        )
-        sets = [f"--set={option}" for option in options]
-        assert main(["curate", *sets, "--out", str(tmp_path / "out"), "--dry-run"]) == 2
+            write_tar(str(tmp_path / kind / f"{i}.tar"), [("a", members)] if members else [])
+            if members is None:
+                (tmp_path / kind / f"{i}.tar").write_bytes(b"no tar " * 999 * (i > 0))
+        sets = [f"input={tmp_path / kind}", f"scorer.model={tiny_scorer.model}", "scorer.weights=random:0"]
+        line = ["curate", *(f"--set={one}" for one in sets), "--out", str(tmp_path / "out"), "--dry-run"]
+        assert main(line) == 2
         said = capsys.readouterr().err.strip()
-        assert "no usable row" in said and "\n" not in said and str(folder) in said
+        assert "no usable row" in said and "\n" not in said and str(tmp_path / kind) in said
+
+
+# An hour of a GPU for a million pairs, and 48 hours of a core to feed it; 32 hours of a core to score.
+ON_GPU = {"cpu_s": 48 * 3600, "scorer_s": 3600, "scorer_cores": 0}
+ON_CPU = {"cpu_s": 48 * 3600, "scorer_s": 4 * 3600, "scorer_cores": 8}
+
+
+def test_the_slower_of_cpus_and_gpus_is_what_a_million_pairs_take():
+    for measured, cpus, gpus, hours, bound in [
+        (ON_GPU, 16, 1, 3.0, "its CPUs"),
+        (ON_GPU, 64, 1, 1.0, "its GPUs"),
+        (ON_GPU, 48, 4, 1.0, "its CPUs"),
+        (ON_GPU, 192, 2, 0.5, "its GPUs"),
+        (ON_CPU, 16, 0, 5.0, "its CPUs"),
+        (ON_GPU, 16, 0, None, "not known: measured with a GPU"),
+        (ON_CPU, 16, 1, None, "not known: measured without a GPU"),
+    ]:
+        row = plans.price_machines([Machine("a", cpus, gpus, 2.5)], **measured).rows[0]
+        assert list(row[1:]) == [hours, hours and 2.5 * hours, bound]
+
+
+def test_a_machine_that_says_less_is_refused():
+    for text in ["a:16:1", "a:16:1:x", "a:0:1:1", "a:16:-1:1", "a:16:1:inf", "a:1:1:1:1", "a"]:
+        with pytest.raises(ValueError, match=r"cluster\.machines='.*': must be NAME:CPUS:GPUS:PRICE"):
+            override(ClusterConfig(), "machines", f"b:16:1:1.5,{text}")

@@ -4,8 +4,10 @@ import hashlib
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import webdataset as wds
 from open_clip_train.data import (
     filter_no_caption_or_no_image,
@@ -17,12 +19,16 @@ from PIL import Image
 from webdataset import autodecode
 from webdataset.tariterators import tar_file_expander, url_opener
 
-from raycomp.curation.outputs import enrich, write_index, write_shard
-from raycomp.curation.write import DECODED, is_scored, read_caption, rewrite
+import raycomp
+from raycomp.curation.config import SelectConfig
+from raycomp.curation.write import DECODED, is_scored, rewrite
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
 from raycomp.data.samples import write_tar
 from raycomp.models.images import decode_image
+from raycomp.training.pairs import load_shard
+from tests.corpus import by_cpi
+from tests.training.pairs import check_all, make_config
 
 ORIENTATION = 0x0112
 
@@ -101,16 +107,6 @@ def corpus() -> dict[str, dict[str, bytes]]:
     return samples
 
 
-def curate(samples: dict[str, dict[str, bytes]], folder: Path) -> None:
-    """Write the samples as materialising does."""
-    written = []
-    for i, members in enumerate(samples.values()):
-        rewritten, said = rewrite(members)
-        written.append((f"{i:032x}", enrich(rewritten, f"{i:032x}", read_caption(members), said)))
-    write_shard(str(folder), 0, written)
-    write_index(str(folder), [len(written)], [np.zeros((len(written), 2), np.uint64)])
-
-
 def to_samples(urls):
     """open_clip's tarfile_to_samples_nothrow, without the end marks of webdataset 1.0 that it cannot read."""
     streams = url_opener(urls, handler=log_and_continue)
@@ -128,21 +124,6 @@ def read_by_open_clip(folder: Path) -> list[dict]:
         wds.rename(image="jpg;png;jpeg;webp", text="txt"),
     )
     return list(pipeline)
-
-
-def test_open_clip_reads_every_sample_as_it_was_scored(tmp_path):
-    samples = corpus()
-    curate(samples, tmp_path)
-    found = read_by_open_clip(tmp_path)
-    size, _ = get_dataset_size(str(tmp_path / "00000000.tar"))
-    assert len(found) == size == len(samples)
-    write_tar(str(tmp_path / "in/00000.tar"), samples.items())
-    (shard,) = expand_input(str(tmp_path / "in"))
-    rows = [row for table in read_shard(shard, 7) for row in table.to_pylist()]
-    assert [row["status"] for row in rows] == ["ok"] * len(samples)
-    for row, sample in zip(rows, found, strict=True):
-        assert np.array_equal(np.asarray(sample["image"]), np.asarray(decode_image(row["image"], 10**6)))
-        assert sample["text"] == row["caption"]
 
 
 def test_what_open_clip_decodes_alike_keeps_its_bytes():
@@ -166,17 +147,14 @@ def test_what_open_clip_would_decode_otherwise_becomes_png():
 
 
 def test_members_that_cannot_fail_keep_their_names():
+    plain = {"txt", "text", "transcript", "cls", "cls2", "index", "inx", "id"}
+    assert {*autodecode.decoders, *autodecode.IMAGE_EXTENSIONS} <= DECODED | plain
     members = {**MEMBERS, "jpg": encode("JPEG"), "txt": b"a", "json": b"{}"}
     written, _ = rewrite(members)
     assert sorted(written.values()) == sorted(members.values())
     kept = {name for name in members if written.get(name) is members[name]}
     assert kept == {*READ_AS_THEY_ARE, "jpg", "txt", "json"}
     assert {name.removesuffix(".bytes") for name in set(written) - kept} <= {*MEMBERS, "npy.bytes"}
-
-
-def test_every_decoder_of_webdataset_is_known():
-    plain = {"txt", "text", "transcript", "cls", "cls2", "index", "inx", "id"}
-    assert {*autodecode.decoders, *autodecode.IMAGE_EXTENSIONS} <= DECODED | plain
 
 
 def test_a_sample_is_the_scored_one_by_image_and_caption():
@@ -190,3 +168,44 @@ def test_a_sample_is_the_scored_one_by_image_and_caption():
     assert not is_scored({"json": members["json"]}, sha256, "a dog")
     assert not is_scored({"jpg": image, "txt": b"\xff"}, sha256, "a dog")
     assert is_scored({"txt": b"a dog"}, None, "a dog") and not is_scored(members, None, "a dog")
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
+    (shard,) = expand_input(str(folder))
+    return {row["uid"]: row for table in read_shard(shard, 100) for row in table.to_pylist()}
+
+
+def test_odd_samples_come_out_as_open_clip_reads_them(tiny_scorer, tmp_path):
+    samples = corpus()
+    odd_json = b'{"similarity": NaN, "best": [1e400], "half": "\\ud800", "original_width": true, "best": 1}'
+    samples["odd-json"] = {"jpg": encode("JPEG"), "txt": b"a dog", "json": odd_json}
+    samples["broken"] = {"gif": b"GIF89a", "txt": b"a dog"}
+    write_tar(str(tmp_path / "in/00000.tar"), samples.items())
+    options = {"materialize": True, "extra_columns": ("similarity", "half"), "max_bad_fraction": 0.5}
+    config = by_cpi(input=str(tmp_path / "in"), scorer=tiny_scorer, select=SelectConfig("full"), **options)
+    run = raycomp.curate(config, str(tmp_path / "out"))
+    assert run["funnel"]["kept"] == len(samples) - 1 and run["funnel"]["dropped"] == {"corrupt_image": 1}
+    assert (tmp_path / "out/shards/__len__").read_text() == str(len(samples) - 1)
+    rows = read_rows(tmp_path / "in")
+    found = read_by_open_clip(tmp_path / "out/shards")
+    assert len(found) == len(samples) - 1 == get_dataset_size(str(tmp_path / "out/shards/00000000.tar"))[0]
+    for sample in found:
+        row = rows[sample["__key__"].removesuffix("-0")]
+        assert np.array_equal(np.asarray(sample["image"]), np.asarray(decode_image(row["image"], 10**6)))
+        assert sample["text"] == row["caption"]
+    scores = pq.read_table(tmp_path / "out/scores/00000.parquet").to_pylist()
+    (odd,) = (row for row in scores if row["key"] == "odd-json")
+    assert (odd["similarity"], odd["half"], odd["original_width"]) == (None, "?", 40)
+    # The SHA-256 in kept.parquet is of the image as it is written, rewritten or not.
+    kept = {row["uid"]: row for row in pq.read_table(tmp_path / "out/subset/kept.parquet").to_pylist()}
+    written = read_rows(tmp_path / "out/shards")
+    said = {uid: (row["image_sha256"], row["caption"]) for uid, row in kept.items()}
+    assert {uid: (sha256(row["image"]), row["caption"]) for uid, row in written.items()} == said
+    rewritten = [row for row in scores if row["uid"] in kept and row["image_sha256"] != said[row["uid"]][0]]
+    assert 0 < len(rewritten) < len(kept)
+    pairs, indices, _ = check_all(make_config(input=str(tmp_path / "out")))
+    assert len(load_shard(pairs, 0, indices[0])) == len(kept)
