@@ -2,7 +2,6 @@
 
 import html
 import io
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,22 +17,10 @@ from PIL import Image
 
 import raycomp
 from jobs.real_photos import config, write_shards
-from raycomp.config import ScorerConfig
 from raycomp.curation.score.score import plan
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import extract
 from raycomp.models.clip import Clip
-
-
-def curate_photos(
-    shared: Path, folder: Path, limit: int | None, scorer: ScorerConfig | None = None
-) -> tuple[raycomp.CurateConfig, Path, int]:
-    """``scorer``: one other than the job's own, ViT-B/32."""
-    count = write_shards(shared, folder / "in", per_shard=20 if limit else 200, limit=limit)
-    spec = f"flickr={folder}/in/flickr8k_800/*.tar::cc={folder}/in/cc_web_400/*.tar"
-    photos = replace(config(), input=spec, scorer=scorer or config().scorer)
-    raycomp.curate(photos, str(folder / "out"))
-    return photos, folder / "out", count
 
 
 def check_counts(out: Path, count: int) -> None:
@@ -59,12 +46,17 @@ def check_counts(out: Path, count: int) -> None:
         assert float(cells[5]) == pytest.approx(100 * np.mean([p["drop"] > 0 for p in with_nonce]), abs=0.051)
 
 
-def test_photos_of_both_sets(shared, tiny_scorer, tmp_path):
-    photos, out, count = curate_photos(shared, tmp_path, 40, tiny_scorer)
+@pytest.mark.parametrize("limit", [40, pytest.param(None, marks=pytest.mark.slow)])
+def test_photos_of_both_sets(shared, tiny_scorer, tmp_path, limit):
+    """Some with a tiny scorer, or all with the job's own, ViT-B/32."""
+    count = write_shards(shared, tmp_path / "in", per_shard=20 if limit else 200, limit=limit)
+    spec = f"flickr={tmp_path}/in/flickr8k_800/*.tar::cc={tmp_path}/in/cc_web_400/*.tar"
+    photos = replace(config(), input=spec, scorer=tiny_scorer if limit else config().scorer)
+    out = tmp_path / "out"
+    run = raycomp.curate(photos, str(out)).record
     check_counts(out, count)
-    run = json.loads((out / "run.json").read_text())
-    assert run["coverage"]["of_captions"] > 0.97
-    check_parity(photos, out, 32)
+    check_parity(photos, out, 32 if limit else 224)
+    assert run["coverage"]["of_captions"] > 0.97 and count == (2 * limit if limit else 1200)
 
 
 def check_parity(photos: raycomp.CurateConfig, out: Path, side: int) -> None:
@@ -91,14 +83,6 @@ def check_parity(photos: raycomp.CurateConfig, out: Path, side: int) -> None:
         text_TD = F.normalize(model.encode_text(open_clip.tokenize(texts)), dim=-1)
     assert len(texts) > 2 * len(rows)
     assert ((image_BD[images] * text_TD).sum(-1) - torch.tensor(expected)).abs().max() < 1e-5
-
-
-@pytest.mark.slow
-def test_all_photos(shared, tmp_path):
-    photos, out, count = curate_photos(shared, tmp_path, limit=None)
-    assert count == 1200
-    check_counts(out, count)
-    check_parity(photos, out, 224)
 
 
 def test_a_plan_writes_nothing(shared, tiny_scorer, tmp_path):
