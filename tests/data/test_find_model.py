@@ -32,32 +32,21 @@ RUN = {
 }
 
 
-@pytest.fixture(scope="module")
-def files(tiny_scorer) -> dict[str, bytes]:
-    """What is in ``checkpoint/``."""
+@pytest.fixture
+def trained(tmp_path, tiny_scorer) -> Folder:
+    """A finished training."""
+    folder = Folder(str(tmp_path / "trained"))
     model = Clip(ModelConfig(tiny_scorer.model, "random:7")).model
     config = Path(tiny_scorer.model).read_bytes()
+    weights = save({name: value.contiguous() for name, value in model.state_dict().items()})
     preprocess = {"mean": [0.1] * 3, "std": [0.9] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
-    return {
-        "model.json": config,
-        "model.safetensors": save({name: value.contiguous() for name, value in model.state_dict().items()}),
-        "open_clip_config.json": json.dumps(
-            {"model_cfg": json.loads(config), "preprocess_cfg": preprocess}
-        ).encode(),
-    }
-
-
-def write_files(folder: Folder, files: dict[str, bytes], **changes) -> Folder:
-    for name, content in files.items():
-        folder.write_bytes(content, "checkpoint", name)
-    folder.write_json({**RUN, **changes}, "run.json")
+    hub = {"model_cfg": json.loads(config), "preprocess_cfg": preprocess}
+    folder.write_bytes(config, "checkpoint", "model.json")
+    folder.write_bytes(weights, "checkpoint", "model.safetensors")
+    folder.write_json(hub, "checkpoint", "open_clip_config.json")
+    folder.write_json(RUN, "run.json")
     seal(folder)
     return folder
-
-
-@pytest.fixture
-def trained(tmp_path, files) -> Folder:
-    return write_files(Folder(str(tmp_path / "trained")), files)
 
 
 def test_a_training_or_its_checkpoint_is_its_model(trained):
@@ -79,38 +68,30 @@ def test_a_tag_stays_a_tag_where_a_folder_has_its_name(tmp_path, monkeypatch):
     assert with_absolute_paths(config).model == config.model == find_model(config.model)
 
 
-def test_other_runs_are_refused(tmp_path_factory, files):
+def refuse(name: str, weights: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        find_model(ModelConfig(name, weights))
+
+
+def test_what_is_not_the_model_of_a_finished_training_is_refused(trained, tmp_path):
+    default = ModelConfig().name
+    for place in (trained.uri, trained.at("checkpoint")):
+        said = r"^model\.name='ViT-L-14': .* of its own, trained from 'ViT-B/16'; leave model"
+        refuse("ViT-L-14", place, said)
     for changes, said in [
         ({"status": "running"}, ".*: the run has not finished; the same command resumes it"),
         ({"status": "failed", "failed": "no GPU"}, ".*: the run has failed: no GPU"),
         ({"kind": "negatives"}, "holds negatives, must hold a training"),
     ]:
-        tmp_path = tmp_path_factory.mktemp("case")
-        folder = write_files(Folder(str(tmp_path)), files, **changes)
-        with pytest.raises(ValueError, match=rf"^model\.weights='{folder.uri}': {said}"):
-            find_model(ModelConfig(weights=folder.uri))
-
-
-def test_a_training_without_its_model_is_refused(trained):
+        trained.write_json({**RUN, **changes}, "run.json")
+        seal(trained)
+        refuse(default, trained.uri, rf"^model\.weights='{trained.uri}': {said}")
+    trained.write_json(RUN, "run.json")
+    seal(trained)
     for lost in ("model.safetensors", "model.json"):  # files are named in their order
         trained.remove("checkpoint", lost)
-        with pytest.raises(ValueError, match=rf"^model\.weights=.*/{lost}: is missing; the run wrote it"):
-            find_model(ModelConfig(weights=trained.uri))
-
-
-def test_a_folder_of_something_else_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"^model\.weights=.*holds neither run\.json of a training nor"):
-        find_model(ModelConfig(weights=str(tmp_path)))
-    (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"run\.json: not the record of a raycomp run"):
-        find_model(ModelConfig(weights=str(tmp_path)))
-
-
-def test_a_name_of_another_model_is_refused(trained):
-    for place in (trained.uri, trained.at("checkpoint")):
-        said = r"^model\.name='ViT-L-14': .* of its own, trained from 'ViT-B/16'; leave model"
-        with pytest.raises(ValueError, match=said):
-            find_model(ModelConfig("ViT-L-14", place))
+        refuse(default, trained.uri, rf"^model\.weights=.*/{lost}: is missing; the run wrote it")
+    refuse(default, str(tmp_path), r"^model\.weights=.*holds neither run\.json of a training nor")
 
 
 def test_weights_on_s3_are_guarded_by_what_lies_next_to_them(bucket, tmp_path, monkeypatch):

@@ -2,8 +2,6 @@
 
 import json
 import os
-import random
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,18 +47,23 @@ LISTS = {
 }
 
 
-def test_lists_are_read(tmp_path_factory):
-    for name in LISTS:
-        for how in ["file", "folder"]:
-            tmp_path = tmp_path_factory.mktemp("case")
-            write_images(tmp_path / "in")
-            (tmp_path / "in" / name).write_text(LISTS[name])
-            found = read(tmp_path / "in" / (name if how == "file" else ""))
+def test_lists_are_read(new_folder):
+    for name, content in LISTS.items():
+        folder = new_folder()
+        write_images(folder)
+        (folder / name).write_text(content)
+        for spec in (folder, folder / name):
+            found = read(spec)
             assert [(row["key"], row["caption"], row["status"]) for row in found] == [
                 (f"{i}.jpg", text, "ok") for i, text in enumerate(CAPTIONS)
-            ]
+            ], name
             assert [row["image"] for row in found] == [b"\xff\xd8\xff" + bytes([i]) for i in range(3)]
-            assert [row["position"] for row in found] == [0, 1, 2] and found[-1]["is_last"], (name, how)
+            assert [row["position"] for row in found] == [0, 1, 2] and found[-1]["is_last"], name
+            (shard,) = expand_input(str(spec))
+            extracted = dict(extract(shard, [2, 0]))
+            assert [*extracted] == [0, 2] and extracted[2]["txt"] == b"a red ball", name
+            assert extracted[2]["jpg"] == found[2]["image"]
+            assert extracted[2]["json"] == found[2]["json"].encode(), name
 
 
 def test_texts_next_to_images(tmp_path):
@@ -84,58 +87,46 @@ def test_uids_depend_on_paths_and_captions_alone(tmp_path, monkeypatch):
     for i in range(8):
         (tmp_path / f"in/{i}.txt").write_text("a dog")
     before = {row["key"]: row["uid"] for row in read(tmp_path / "in")}
-    assert len(set(before.values())) == 8 and len(expand_input(str(tmp_path / "in"))) == 3
-    (tmp_path / "in/00.jpg").write_bytes(b"new")
-    (tmp_path / "in/00.txt").write_text("new")
+    shards = expand_input(str(tmp_path / "in"))
+    assert len(set(before.values())) == 8 and len(shards) == 3
+    printed = fingerprint_shards(shards)
+    assert printed[0] == {"name": "images-00000", "size": 3 * (4 + 5)}
     (tmp_path / "in").rename(tmp_path / "moved")
+    assert fingerprint_shards(expand_input(str(tmp_path / "moved"))) == printed
+    (tmp_path / "moved/00.jpg").write_bytes(b"new")
+    (tmp_path / "moved/00.txt").write_text("new")
     after = {row["key"]: row["uid"] for row in read(tmp_path / "moved")}
     assert {key: after[key] for key in before} == before
     lines = [f"{i}.jpg,caption {i}" for i in range(8)]
     uids = []
-    for seed in range(2):
-        random.Random(seed).shuffle(lines)
-        (tmp_path / "moved/list.csv").write_text("\n".join(["image,caption", *lines]))
+    for order in (lines, lines[::-1]):
+        (tmp_path / "moved/list.csv").write_text("\n".join(["image,caption", *order]))
         uids.append({row["key"]: row["uid"] for row in read(tmp_path / "moved/list.csv")})
     assert uids[0] == uids[1] and len(set(uids[0].values())) == 8
 
 
-def test_several_captions_of_an_image(tmp_path_factory):
+def test_several_captions_of_an_image_that_is_read_once(tmp_path, monkeypatch):
+    opened = []
+    real = reader.samples.open_image
+    monkeypatch.setattr(reader.samples, "open_image", lambda *place: opened.append(place[2]) or real(*place))
+    write_images(tmp_path, 2)
+    rows = [{"file_name": f"{i}.jpg", "captions": ["a dog", "a brown dog", None, "dog"]} for i in range(2)]
+    (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
     for how, expected in [
         ("first", ["a dog"]),
         ("longest", ["a brown dog"]),
         ("all", ["a dog", "a brown dog", "dog"]),
     ]:
-        tmp_path = tmp_path_factory.mktemp("case")
-        write_images(tmp_path)
-        row = {"file_name": "0.jpg", "captions": ["a dog", "a brown dog", None, "dog"]}
-        (tmp_path / "metadata.jsonl").write_text(json.dumps(row))
+        opened.clear()
         found = read(tmp_path, captions=how)
-        assert [row["caption"] for row in found] == expected, (how, expected)
-        assert [row["key"] for row in found] == ["0.jpg", "0.jpg#1", "0.jpg#2"][: len(expected)]
-        assert len({row["uid"] for row in found}) == len(expected), (how, expected)
-        assert [json.loads(row["json"])["image_id"] for row in found] == [found[0]["uid"]] * len(expected)
-
-
-def test_an_image_with_several_captions_is_read_once(tmp_path, monkeypatch):
-    opened = []
-    real = reader.samples.open_image
-    monkeypatch.setattr(reader.samples, "open_image", lambda *place: opened.append(place[2]) or real(*place))
-    write_images(tmp_path)
-    rows = [{"file_name": f"{i}.jpg", "captions": CAPTIONS, "image_id": i} for i in range(3)]
-    (tmp_path / "captions.json").write_text(json.dumps(rows))
-    found = read(tmp_path, captions="all")
-    assert sorted(opened) == ["0.jpg", "1.jpg", "2.jpg"]
-    assert [(row["image"][3], json.loads(row["json"])["image_id"]) for row in found] == [
-        (i, i) for i in range(3) for _ in CAPTIONS
-    ]
-
-
-def test_all_captions_are_refused_for_shards(tmp_path):
-    (tmp_path / "a.parquet").write_bytes(b"")
-    with pytest.raises(
-        ValueError, match=r"columns\.captions='all': not with parquet shards such as a\.parquet"
-    ):
-        expand_input(str(tmp_path), columns=ColumnsConfig(captions="all"))
+        assert sorted(opened) == ["0.jpg", "1.jpg"], how
+        assert [row["caption"] for row in found] == expected * 2, how
+        ends = ["", "#1", "#2"][: len(expected)]
+        assert [row["key"] for row in found] == [f"{i}.jpg{end}" for i in range(2) for end in ends]
+        assert len({row["uid"] for row in found}) == len(found), how
+        image_ids = [json.loads(row["json"])["image_id"] for row in found]
+        of_first = [found[0]["uid"], found[len(expected)]["uid"]]
+        assert image_ids == [one for one in of_first for _ in expected], how
 
 
 def test_what_is_wrong_is_a_status(tmp_path):
@@ -192,64 +183,28 @@ def test_columns_and_root_are_named(tmp_path):
     assert [row["status"] for row in refused] == ["image_file_missing", "image_path_refused", "ok"]
 
 
-def test_tables_that_cannot_be_right_are_refused_at_once(tmp_path_factory):
+def test_what_cannot_be_right_is_refused_at_once(new_folder):
+    no_captions = r"holds 3 images and no captions; write captions\.csv"
     for name, text, said in [
         ("a.csv", "foto,said\n0.jpg,a\n", r"the image column by columns\.image, its columns are foto, said"),
         ("a.csv", "image,said\n0.jpg,a\n", r"name the caption column by columns\.caption"),
-        (
-            "a.jsonl",
-            '{"image": "https://a.org/0", "caption": "a"}',
-            "download first, for instance with img2data",
-        ),
-        (
-            "a.csv",
-            "image,caption\nx/0.jpg,a\n",
-            r"none of its first images is there, such as .*columns\.root",
-        ),
-    ]:
-        tmp_path = tmp_path_factory.mktemp("case")
-        write_images(tmp_path)
-        (tmp_path / name).write_text(text)
+        ("a.jsonl", '{"image": "https://a.org/0", "caption": "a"}', "download first"),
+        ("a.csv", "image,caption\nx/0.jpg,a\n", r"none of its first images is there, .*columns\.root"),
+        ("a.docx", "", no_captions),
+    ]:  # fmt: skip
+        folder = new_folder()
+        write_images(folder)
+        (folder / name).write_text(text)
         with pytest.raises(ValueError, match=said) as error:
-            check_tables(expand_input(str(tmp_path / name)))
+            check_tables(expand_input(str(folder)))
         assert "\n" not in str(error.value), (name, text, said)
-
-
-def test_a_parquet_file_of_urls_is_refused_at_once(tmp_path):
-    path = tmp_path / "a.parquet"
+    with pytest.raises(ValueError, match=r"names no file that ends in one of \.tar, .*there are 1 of \.docx"):
+        expand_input(str(folder / "*.docx"))
+    path = folder / "a.parquet"
     pq.write_table(pa.table({"image": [b"x"], "text": ["a"]}), path)
     check_tables(expand_input(str(path)))
     pq.write_table(pa.table({"image": ["https://a.org/0"], "caption": ["a"]}), path)
     with pytest.raises(ValueError, match=r"its images are urls, such as .*; download first"):
         check_tables(expand_input(str(path)))
-
-
-def test_the_error_lists_what_lies_there(tmp_path):
-    write_images(tmp_path / "bare")
-    with pytest.raises(ValueError, match=r"holds 3 images and no captions; write captions\.csv"):
-        expand_input(str(tmp_path / "bare"))
-    (tmp_path / "other").mkdir()
-    for i in range(2):
-        (tmp_path / f"other/{i}.docx").touch()
-    with pytest.raises(ValueError, match=r"names no file that ends in one of \.tar, .*there are 2 of \.docx"):
-        expand_input(str(tmp_path / "other"))
-
-
-def test_extract_gives_the_samples_at_positions(tmp_path):
-    write_images(tmp_path)
-    (tmp_path / "captions.csv").write_text(LISTS["captions.csv"])
-    (shard,) = expand_input(str(tmp_path))
-    found = dict(extract(shard, [2, 0]))
-    assert sorted(found) == [0, 2]
-    assert found[2]["jpg"] == b"\xff\xd8\xff\x02" and found[2]["txt"] == b"a red ball"
-    assert json.loads(found[0]["json"])["caption"] == "a dog"
-
-
-def test_the_fingerprint_of_a_folder_counts_its_images_and_moves(tmp_path):
-    write_images(tmp_path / "in")
-    for i in range(3):
-        (tmp_path / f"in/{i}.txt").write_text("a")
-    before = fingerprint_shards(expand_input(str(tmp_path / "in")))
-    assert before == [{"name": "images-00000", "size": 12 + 3}]
-    shutil.copytree(tmp_path / "in", tmp_path / "copy")
-    assert fingerprint_shards(expand_input(str(tmp_path / "copy"))) == before
+    with pytest.raises(ValueError, match=r"^columns\.captions='all': not with parquet shards such as"):
+        expand_input(str(path), columns=ColumnsConfig(captions="all"))

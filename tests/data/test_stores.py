@@ -1,4 +1,4 @@
-"""Stores beside S3: on servers that stand for Google's and Azure's, and with a folder for the model hub."""
+"""Stores: on servers that stand for S3, Google's and Azure's, and with a folder for the model hub."""
 
 import shutil
 import socket
@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileOpener, LocalFileSystem
 
 from raycomp.data import stores
 from raycomp.data.files import Folder, check_writable, new_file, resolve
-from raycomp.data.inputs import check_output, expand_input
-from raycomp.data.reader import read_shard
+from raycomp.data.inputs import check_output, expand_input, fingerprint_shards
+from raycomp.data.reader import extract, read_shard
 from raycomp.data.samples import write_tar
 
 SAMPLES = [(f"{i:05d}", {"jpg": bytes([i]) * 40_000, "txt": f"dog {i}".encode()}) for i in range(30)]
@@ -45,59 +47,36 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated():
         assert "secret" not in str(error.value) and "\n" not in str(error.value), uri
 
 
-def test_a_missing_package_is_named(monkeypatch):
-    for scheme, package in [("gs", "gcsfs"), ("az", "adlfs")]:
-        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT)
-        for name in (package, f"{package}.core"):
-            monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(
-            ValueError, match=rf"^{scheme}://: needs {package}; install it: pip install {package}$"
-        ):
-            Folder(f"{scheme}://bucket").create_json(1, "lease.json")
-
-
-def test_an_account_that_is_not_named_is_asked_for(monkeypatch):
+def test_a_missing_package_or_account_is_named(monkeypatch):
     for name in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT_NAME"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ValueError, match=r"^az:// uri: names no account; set AZURE_STORAGE_ACCOUNT_NAME or "):
         resolve("az://box/a.tar")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT)
+    for scheme, package in [("gs", "gcsfs"), ("az", "adlfs")]:
+        for name in (package, f"{package}.core"):
+            monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(ValueError, match=rf"^{scheme}://: needs {package}; install it: pip install "):
+            Folder(f"{scheme}://bucket").create_json(1, "lease.json")
 
 
-class SdkError(Exception):
-    """Of a library that knows no OSError."""
+def test_the_model_hub_is_only_read_and_fails_as_other_stores(tmp_path, monkeypatch):
+    """A folder stands for the hub, and an error of a library that knows no OSError for its faults."""
 
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch) -> Iterator[Path]:
-    """A folder that stands for the model hub."""
-    stores._open_hub.cache_clear()
-    folder = DirFileSystem(str(tmp_path / "hub"), LocalFileSystem())
-    monkeypatch.setattr(fsspec, "filesystem", lambda scheme, **_: {"hf": folder}[scheme])
-    yield tmp_path / "hub/datasets/somebody/pairs"
-    stores._open_hub.cache_clear()
-
-
-def test_reading_on_the_hub_fails_as_elsewhere(hub, monkeypatch):
     def fail(self, size=-1):
-        raise SdkError("no route")
+        raise LookupError("no route")
 
-    write_tar(str(hub / "00000.tar"), SAMPLES[:3])
+    stores._open_hub.cache_clear()
+    folder = DirFileSystem(str(tmp_path), LocalFileSystem())
+    monkeypatch.setattr(fsspec, "filesystem", lambda scheme, **_: {"hf": folder}[scheme])
+    write_tar(str(tmp_path / "datasets/somebody/pairs/00000.tar"), SAMPLES[:3])
+    assert len(rows("hf://datasets/somebody/pairs")) == 3
     monkeypatch.setattr(LocalFileOpener, "read", fail, raising=False)
-    with pytest.raises(OSError, match=r"^SdkError: no route$"):
+    with pytest.raises(OSError, match=r"^LookupError: no route$"):
         rows("hf://datasets/somebody/pairs")
-
-
-def test_nothing_is_written_on_the_hub(hub):
-    with pytest.raises(
-        ValueError, match=r"^out='hf://.*': hf:// is only read; name a folder or another store"
-    ):
+    with pytest.raises(ValueError, match=r"^out='hf://.*': hf:// is only read; name a folder or another s"):
         check_writable("hf://datasets/somebody/out")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    stores._open_hub.cache_clear()
 
 
 def serve(command: list[str], port: int) -> subprocess.Popen:
@@ -119,18 +98,13 @@ def serve_gcs(port: int) -> tuple[list[str], dict[str, str], str]:
     program.chmod(0o755)
     place = f"127.0.0.1:{port}"
     command = f"{program} -scheme http -host 127.0.0.1 -port {port} -backend memory -public-host {place}"
-    return (
-        command.split(),
-        {"STORAGE_EMULATOR_HOST": f"http://{place}", "GOOGLE_CLOUD_PROJECT": "test"},
-        "gs://bucket",
-    )
+    environment = {"STORAGE_EMULATOR_HOST": f"http://{place}", "GOOGLE_CLOUD_PROJECT": "test"}
+    return command.split(), environment, "gs://bucket"
 
 
 def serve_azure(port: int) -> tuple[list[str], dict[str, str], str]:
     pytest.importorskip("adlfs")
-    program = shutil.which("azurite-blob") or pytest.skip(
-        "no azurite-blob on the PATH: npm install -g azurite"
-    )
+    program = shutil.which("azurite-blob") or pytest.skip("no azurite-blob: npm install -g azurite")
     options = "--blobHost 127.0.0.1 --inMemoryPersistence --silent --skipApiVersionCheck --disableTelemetry"
     place = f"http://127.0.0.1:{port}/{ACCOUNT}"
     message = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={place};"
@@ -140,12 +114,17 @@ def serve_azure(port: int) -> tuple[list[str], dict[str, str], str]:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(one, marks=pytest.mark.stores) for one in (serve_gcs, serve_azure)],
-    ids=["gs", "az"],
+    params=[pytest.param(one, marks=pytest.mark.stores) for one in (None, serve_gcs, serve_azure)],
+    ids=["s3", "gs", "az"],
 )
 def store(request) -> Iterator[str]:
     """A bucket on a real server of this machine; the environment leads to it."""
-    port = free_port()
+    if request.param is None:
+        yield request.getfixturevalue("bucket")
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     command, environment, root = request.param(port)
     opened = (stores._open_gcs, stores._open_azure)
     for function in opened:
@@ -166,11 +145,20 @@ def store(request) -> Iterator[str]:
 
 
 def test_a_corpus_moved_to_a_store_gives_equal_rows(store, tmp_path):
+    table = pa.table({"jpg": [members["jpg"] for _, members in SAMPLES[:9]], "caption": ["a"] * 9})
     for root in (store, str(tmp_path)):
         write_tar(f"{root}/web/00000.tar", SAMPLES[:20])
         write_tar(f"{root}/web/00001.tar", SAMPLES[20:])
-    spec = "{}/web/{{00000..00001}}.tar"
-    assert rows(spec.format(store)) == rows(spec.format(tmp_path)) and len(rows(f"{store}/web")) == 30
+        with new_file(f"{root}/tables/00000.parquet") as file:
+            pq.write_table(table, file, row_group_size=4)
+    spec = "{0}/web/{{00000..00001}}.tar::{0}/tables"
+    there, here = (rows(spec.format(root)) for root in (store, str(tmp_path)))
+    assert there == here and len(there) == 39 and {row["status"] for row in there} == {"ok"}
+    shards = expand_input(spec.format(store))
+    assert [shard.name for shard in shards] == ["0=00000.tar", "0=00001.tar", "1=00000.parquet"]
+    assert fingerprint_shards(shards) == fingerprint_shards(expand_input(spec.format(tmp_path)))
+    assert dict(extract(shards[1], {0, 3})) == {0: SAMPLES[20][1], 3: SAMPLES[23][1]}
+    assert dict(extract(shards[2], {5}))[5]["jpg"] == SAMPLES[5][1]["jpg"]
     assert [shard.name for shard in expand_input(f"{store}/**/*1.tar")] == ["web/00001.tar"]
     with pytest.raises(ValueError, match="lies inside input"):
         check_output(f"{store}/web", f"{store}/web/out")
