@@ -64,52 +64,42 @@ def test_what_was_hashed_while_written_is_what_is_there(place):
     assert list(check_results(place, run, "shards", "none")) == ["shards/00000000.tar"]
 
 
-def change(path: Path) -> None:
-    """Turn one bit in the middle; size and time stay."""
-    times, data = path.stat().st_mtime_ns, bytearray(path.read_bytes())
-    data[len(data) // 3] ^= 1
-    path.write_bytes(data)
-    os.utime(path, ns=(times, times))
-
-
-BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (lambda run: (run / "scores/00001.parquet").unlink(), r"scores/00001\.parquet: is missing"),
-    "shorter": (
-        lambda run: os.truncate(run / "shards/00000000.tar", 512),
-        r"0\.tar: is shorter than .* 512 byt",
+BREAKS: dict[str, Callable[[Path], object]] = {
+    r"scores/00001\.parquet: is missing": lambda run: (run / "scores/00001.parquet").unlink(),
+    r"0\.tar: is shorter than .* 512 byt": lambda run: os.truncate(run / NAMES[2], 512),
+    r"table\.csv: is longer": lambda run: (run / "table.csv").write_text("a,b\n1,2\n3,4\n"),
+    r"2\.parquet: was not written by the": lambda run: (run / "scores/00002.parquet").touch(),
+    r"copy\)\.TAR: was not written by the": lambda run: (run / "shards/0 (copy).TAR").touch(),
+    r"manifest\.json: was changed": lambda run: (run / MANIFEST).write_text("{}"),
+    r"manifest\.json: is missing": lambda run: (run / MANIFEST).unlink(),
+    "scores: is a file, must be a folder of the run": lambda run: (
+        shutil.rmtree(run / "scores"),
+        (run / "scores").touch(),
     ),
-    "longer": (lambda run: (run / "table.csv").write_text("a,b\n1,2\n3,4\n"), r"table\.csv: is longer"),
-    "extra": (
-        lambda run: shutil.copy(run / NAMES[0], run / "scores/00002.parquet"),
-        r"2\.parquet: was not written by the run",
-    ),
-    "copied": (
-        lambda run: shutil.copy(run / NAMES[2], run / "shards/0 (copy).TAR"),
-        r"copy\)\.TAR: was not written by the run",
-    ),
-    "manifest": (lambda run: (run / MANIFEST).write_text("{}"), r"manifest\.json: was changed"),
-    "no manifest": (lambda run: (run / MANIFEST).unlink(), r"manifest\.json: is missing"),
 }
 
 
-def test_a_broken_run_names_its_file(tmp_path_factory):
-    for how in BREAKS:
-        tmp_path = tmp_path_factory.mktemp("case")
-        run = finish(Folder(str(tmp_path)))
-        apply, said = BREAKS[how]
-        apply(tmp_path)
+def test_a_broken_run_names_its_file(new_folder):
+    for said, damage in BREAKS.items():
+        path = new_folder()
+        run = finish(Folder(str(path)))
+
+        damage(path)
         with pytest.raises(ValueError, match=said) as error:
-            check_results(Folder(str(tmp_path)), run)
-        assert "\n" not in str(error.value), how
+            check_results(Folder(str(path)), run)
+        assert "\n" not in str(error.value), said
 
 
-def test_a_changed_bit_is_found_by_its_hash(tmp_path_factory):
+def test_a_changed_bit_is_found_by_its_hash(new_folder):
     for name in NAMES:
-        tmp_path = tmp_path_factory.mktemp("case")
-        folder = Folder(str(tmp_path))
+        folder = Folder(str(new_folder()))
         run = finish(folder)
-        change(tmp_path / name)
-        check_results(folder, run)
+        data = bytearray(folder.read_bytes(name))
+        data[len(data) // 3] ^= 1
+        folder.write_bytes(data, name)
+        for other in [".DS_Store", "._00000.parquet", "_SUCCESS", "notes.txt", "00000.parquet.bak"]:
+            folder.write_bytes(b"x", "scores", other)  # what no reader takes
+        assert list(check_results(folder, run)) == NAMES
         with verify_whole(True), pytest.raises(ValueError, match=rf"/{name}: was changed"):
             check_results(folder, run)
 
@@ -145,33 +135,27 @@ def test_a_footer_larger_than_the_first_read_is_read_whole(tmp_path):
     assert read_columns(uri).equals(table) and pq.read_metadata(uri).serialized_size > 64 << 10
 
 
-def test_what_no_reader_takes_may_lie_there(tmp_path_factory):
-    for name in [".DS_Store", "._00000.parquet", "_SUCCESS", "notes.txt", "00000.parquet.bak"]:
-        tmp_path = tmp_path_factory.mktemp("case")
-        run = finish(Folder(str(tmp_path)))
-        for output in ("scores", "shards"):
-            (tmp_path / output / name).write_bytes(b"x")
-        assert list(check_results(Folder(str(tmp_path)), run)) == NAMES, name
-
-
 def test_a_storage_that_lost_or_cut_what_was_written_ends_the_run(tmp_path):
     folder = Folder(str(tmp_path))
-    for damage, said in (
-        (lambda path: path.unlink(), "is not there"),
-        (lambda path: path.write_bytes(b"1"), "holds 1"),
-    ):
+    for is_lost, said in ((True, "is not there"), (False, "holds 1")):
         with watch_writes(WrittenFiles([folder.at(output) for output in OUTPUTS])) as watch:
             write_results(folder)
-        damage(tmp_path / "table.csv")
+        if is_lost:
+            folder.remove("table.csv")
+        else:
+            folder.write_bytes(b"1", "table.csv")
         with pytest.raises(OSError, match=rf"table\.csv: {said}"):
             write_manifest(folder, OUTPUTS, watch.files)
 
 
-def test_what_is_written_anew_or_removed_counts_as_it_ends(tmp_path):
+def test_what_is_written_anew_or_removed_or_out_of_order_counts_as_it_ends(tmp_path):
     folder = Folder(str(tmp_path))
     with watch_writes(WrittenFiles([folder.at(output) for output in OUTPUTS])) as watch:
         write_results(folder)
-        folder.write_bytes(b"longer than it was before", "table.csv")
+        with new_file(folder.at("table.csv")) as file:
+            file.write(b"longer than it was before")
+            file.seek(2)
+            file.write(b"xx")
         folder.remove("shards")
         folder.write_bytes(b"aside", "work", "x")
         with pytest.raises(RuntimeError), new_file(folder.at("scores", "00000.parquet")) as file:
@@ -185,25 +169,10 @@ def test_what_is_written_anew_or_removed_counts_as_it_ends(tmp_path):
 
 def test_what_tasks_wrote_is_noted_by_the_process_that_watches(tmp_path):
     folder = Folder(str(tmp_path))
-    places = [folder.at("scores")]
-    result, written = call_watched(
-        lambda *names: folder.write_bytes(b"abc", *names) or 7, places, "scores", "a"
-    )
-    assert result == 7 and [file.uri for file in written] == [folder.at("scores", "a")]
-    with (
-        watch_writes(WrittenFiles(places)) as mine,
-        watch_writes(WrittenFiles([folder.at("other")])) as other,
-    ):
+    places, uri = [folder.at("scores")], folder.at("scores", "a")
+    result, written = call_watched(lambda name: folder.write_bytes(b"abc", name) or 7, places, "scores/a")
+    assert result == 7 and [file.uri for file in written] == [uri]
+    elsewhere = WrittenFiles([folder.at("other")])
+    with watch_writes(WrittenFiles(places)) as mine, watch_writes(elsewhere) as other:
         note_written(written)
-    assert list(mine.files) == [folder.at("scores", "a")] and not other.files
-
-
-def test_a_file_written_out_of_order_is_hashed_as_it_ends(tmp_path):
-    uri = str(tmp_path / "scores" / "a")
-    with watch_writes(WrittenFiles([str(tmp_path / "scores")])) as watch, new_file(uri) as file:
-        file.write(b"0123456789")
-        file.seek(2)
-        file.write(b"xx")
-    assert (
-        watch.files[uri].sha256 == hashlib.sha256(b"01xx456789").hexdigest() and watch.files[uri].size == 10
-    )
+    assert list(mine.files) == [uri] and not other.files
