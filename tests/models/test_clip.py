@@ -12,14 +12,7 @@ from safetensors.torch import save_file
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.models.architecture import describe_scorer, fingerprint_scorer
 from raycomp.models.clip import Clip
-
-
-def test_a_scorer_is_described_as_open_clip_would_prepare_for_it():
-    spec = describe_scorer(ScorerConfig(model="ViT-B-32", weights="random:0"))
-    cfg = open_clip.get_model_preprocess_cfg(open_clip.create_model("ViT-B-32"))
-    assert (spec.image.height, spec.image.width) == (224, 224)
-    assert (spec.image.mean, spec.image.std) == (tuple(cfg["mean"]), tuple(cfg["std"]))
-    assert (spec.context_length, spec.embedding_dim) == (77, 512)
+from tests.models.test_device import draw_pixels
 
 
 def test_a_model_that_cannot_be_had_is_named_by_its_option():
@@ -49,10 +42,6 @@ def test_a_checkpoint_is_loaded_and_fingerprinted(tiny_scorer, tmp_path):
     assert hashlib.sha256(path.read_bytes()).hexdigest() in fingerprint_scorer(scorer)
 
 
-def draw_pixels(num: int) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 256, (num, 32, 32, 3), dtype=np.uint8)
-
-
 def test_a_pictures_embedding_has_the_same_bits_in_any_batch(tiny_scorer):
     for precision in ["fp32", "bf16"]:
         clip, pixels = Clip(replace(tiny_scorer, precision=precision)), draw_pixels(50)
@@ -70,7 +59,9 @@ def test_pixels_are_scaled_to_the_bits_of_open_clips_expression(tiny_scorer, mon
     clip, seen = Clip(tiny_scorer, device="cpu"), []
     encode = clip.model.encode_image
     monkeypatch.setattr(clip.model, "encode_image", lambda x: seen.append(x) or encode(x), raising=False)
-    cfg = open_clip.get_model_preprocess_cfg(clip.model)
+    cfg, spec = open_clip.get_model_preprocess_cfg(clip.model), describe_scorer(tiny_scorer)
+    assert (spec.image.mean, spec.image.std) == (tuple(cfg["mean"]), tuple(cfg["std"]))
+    assert (spec.image.height, spec.image.width, spec.context_length, spec.embedding_dim) == (32, 32, 77, 32)
     mean_3, std_3 = (torch.tensor(cfg[name]).view(3, 1, 1) for name in ("mean", "std"))
     pixels_BHWC = draw_pixels(5)
     pixels_BHWC[0].reshape(-1)[:256] = np.arange(256)

@@ -14,35 +14,10 @@ import torch
 
 from raycomp.config import ScorerConfig, UserError
 from raycomp.models.clip import Clip, load_tokenizer
-from raycomp.models.device import Device
-
-
-def test_a_cpu_has_no_busy_seconds_to_report():
-    device = Device("cpu")
-    with device.computing():
-        assert device.move(np.arange(6).reshape(2, 3).T).tolist() == [[0, 3], [1, 4], [2, 5]]
-    assert device.take_busy_seconds() is None
-
-
-@pytest.mark.gpu
-def test_a_gpu_counts_what_it_computed_once():
-    device = Device("cuda")
-    moved = device.move(np.ones((4096, 4096), np.float32))
-    started, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    started.record()
-    with device.computing():
-        for _ in range(20):
-            moved = moved @ moved / 4096
-    ended.record()
-    torch.cuda.synchronize()
-    at_most_s = started.elapsed_time(ended) / 1000  # by the device's own clock
-    assert 0.5 * at_most_s < device.take_busy_seconds() <= at_most_s
-    assert device.take_busy_seconds() == 0
-    assert moved.mean().item() == pytest.approx(1)
-
 
 DEVICES = pytest.mark.parametrize("place", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 PRECISIONS = pytest.mark.parametrize("precision", ["fp32", "bf16"])
+MARKS = (("cpu", "slow"), ("cuda", "gpu"))
 NUM = 150
 TIMEOUT_S = 60
 
@@ -129,34 +104,6 @@ def test_busy_seconds_of_overlapping_calls_are_counted_once(tiny_scorer):
     assert clip.device.take_busy_seconds() == 0
 
 
-PIXELS = np.random.default_rng(0).integers(0, 256, (50, 32, 32, 3), dtype=np.uint8)
-needs_compiler = pytest.mark.skipif(
-    shutil.which("g++") is None and shutil.which("clang++") is None, reason="there is no C++ compiler"
-)
-
-
-def check(scorer, place: str, most: float) -> None:
-    plain, compiled = (Clip(replace(scorer, compile=on), device=place) for on in (False, True))
-    together = compiled.embed_pixels(PIXELS)
-    assert (together - plain.embed_pixels(PIXELS)).abs().max() < most
-    for size in (1, 7, 33):
-        parts = [compiled.embed_pixels(PIXELS[start : start + size]) for start in range(0, 50, size)]
-        assert torch.equal(torch.cat(parts), together)
-
-
-@needs_compiler
-@pytest.mark.slow
-def test_a_compiled_tower_embeds_as_the_plain_one(tiny_scorer):
-    for precision, most in [("fp32", 1e-6), ("bf16", 2e-2)]:
-        check(replace(tiny_scorer, precision=precision), "cpu", most)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(("precision", "most"), [("fp32", 1e-5), ("bf16", 2e-2)])
-def test_a_compiled_tower_embeds_as_the_plain_one_on_a_gpu(tiny_scorer, precision, most):
-    check(replace(tiny_scorer, precision=precision, overlap=True), "cuda", most)
-
-
 def test_a_tower_that_cannot_be_compiled_is_one_line(tiny_scorer, monkeypatch):
     from torch._dynamo.exc import BackendCompilerFailed
 
@@ -173,11 +120,28 @@ def test_a_tower_that_cannot_be_compiled_is_one_line(tiny_scorer, monkeypatch):
 
 
 def test_a_pass_of_any_size_is_filled_up(tiny_scorer):
-    expected = Clip(tiny_scorer).embed_pixels(PIXELS)
+    pixels, plain = draw_pixels(50), Clip(tiny_scorer)
     for size in (1, 3, 64):
         clip, seen = Clip(replace(tiny_scorer, pass_size=size)), []
         encode = clip.model.encode_image
         clip.model.encode_image = lambda x, seen=seen, encode=encode: seen.append(len(x)) or encode(x)
-        found = clip.embed_pixels(PIXELS)
+        found = clip.embed_pixels(pixels)
         assert set(seen) == {size} and len(seen) == -(-50 // size)
-        assert (found - expected).abs().max() < 1e-6
+        assert (found - plain.embed_pixels(pixels)).abs().max() < 1e-6
+    assert plain.device.take_busy_seconds() is None, "a CPU has none to report"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("place", [pytest.param(p, marks=getattr(pytest.mark, m)) for p, m in MARKS])
+def test_a_compiled_tower_embeds_as_the_plain_one(tiny_scorer, place, precision):
+    if place == "cpu" and not (shutil.which("g++") or shutil.which("clang++")):
+        pytest.skip("there is no C++ compiler")
+    scorer = replace(tiny_scorer, precision=precision, overlap=place == "cuda")
+    plain, compiled = (Clip(replace(scorer, compile=on), device=place) for on in (False, True))
+    pixels = draw_pixels(50)
+    together = compiled.embed_pixels(pixels)
+    difference = (together - plain.embed_pixels(pixels)).abs().max()
+    assert difference < (2e-2 if precision == "bf16" else 1e-6 if place == "cpu" else 1e-5)
+    for size in (1, 7, 33):
+        parts = [compiled.embed_pixels(pixels[start : start + size]) for start in range(0, 50, size)]
+        assert torch.equal(torch.cat(parts), together)

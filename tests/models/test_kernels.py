@@ -1,90 +1,49 @@
 """Attention backends and CUDA graphs: near the plain path, in order, an id of their own, else one line."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 
-from raycomp.config import ScorerConfig, UserError
+from raycomp.config import ScorerConfig
 from raycomp.models.architecture import fingerprint_scorer
 from raycomp.models.clip import Clip
 from raycomp.models.device import Graph, pinned
-from tests.models.test_device import at_once, draw_pixels, draw_texts
+from tests.models.test_device import draw_pixels, draw_texts
 
 WIDTHS = (16, 32, 64, 160)
 
 
-class FakeCuda:
-    """Notes in ``told`` what is asked of torch.cuda; a replay computes as the captured function did."""
-
-    def __init__(self, told: list[str]):
-        self.told, self.ran = told, lambda: None
-
-    def current_stream(self) -> Any:
-        return self._stream("current")
-
-    def Stream(self) -> Any:
-        return self._stream("side")
-
-    def _stream(self, name: str) -> Any:
-        wait = lambda stream, other: self.told.append(f"{name} waits for {other.name}")  # noqa: E731
-        return type("Stream", (), {"name": name, "wait_stream": wait})()
-
-    def stream(self, stream: Any) -> Any:
-        self.told.append(f"on {stream.name}")
-        return nullcontext()
-
-    def CUDAGraph(self) -> Any:
-        replay = lambda graph: (self.told.append("replay"), self.ran())  # noqa: E731
-        return type("CUDAGraph", (), {"replay": replay})()
-
-    @contextmanager
-    def graph(self, graph: Any, **how: Any) -> Iterator[None]:
-        self.told.append("capture")
-        yield
-        self.told.append("captured")
-
-
-def capture(monkeypatch) -> tuple[Graph, FakeCuda, list[Any]]:
+def capture(monkeypatch) -> tuple[Graph, MagicMock, list[Any]]:
     """Return a graph that doubles its input, on a fake GPU, and the memory of its input and output."""
-    told: list[str] = []
-    cuda, memory = FakeCuda(told), []
+    cuda, memory = MagicMock(), []
     for name in ("current_stream", "Stream", "stream", "CUDAGraph", "graph"):
         monkeypatch.setattr(torch.cuda, name, getattr(cuda, name))
 
     def double(x):
-        told.append("run")
+        cuda.run()
         memory[:] = [x, x * 2]
         return memory[1]
 
     graph = Graph(double, torch.ones(3))
-    cuda.ran = lambda: memory[1].copy_(memory[0] * 2)
+    cuda.CUDAGraph().replay.side_effect = lambda: memory[1].copy_(memory[0] * 2)
     return graph, cuda, memory
 
 
-def test_a_graph_is_captured_once_after_a_warm_up_on_another_stream(monkeypatch):
-    _, cuda, _ = capture(monkeypatch)
-    warm_up = ["side waits for current", "on side", "run", "run", "run", "current waits for side"]
-    assert cuda.told == [*warm_up, "capture", "run", "captured"]
-
-
-def test_a_replay_reads_the_input_of_its_call_and_overwrites_no_result(monkeypatch):
+def test_a_graph_is_captured_after_a_warm_up_and_replays_the_input_of_its_call(monkeypatch):
     graph, cuda, memory = capture(monkeypatch)
-    cuda.told.clear()
+    told = [name for name, *_ in cuda.mock_calls if "wait" in name or name in ("run", "stream", "graph")]
+    warm_up = ["Stream().wait_stream", "stream", "run", "run", "run", "current_stream().wait_stream"]
+    assert told == [*warm_up, "graph", "run"]
+    cuda.reset_mock()
     sent = torch.full((3,), 5.0)
     first, second = graph(sent), graph(torch.full((3,), 7.0))
-    assert cuda.told == ["replay", "replay"]  # what was captured does not run again
+    assert cuda.CUDAGraph().replay.call_count == 2 and not cuda.run.called
     assert first.tolist() == [10] * 3 and second.tolist() == [14] * 3
     assert sent.tolist() == [5] * 3 and memory[1].data_ptr() not in (first.data_ptr(), second.data_ptr())
-
-
-def test_a_graph_needs_a_gpu(tiny_scorer):
-    with pytest.raises(UserError, match=r"^scorer\.graph=true: needs a GPU.*set it to false$"):
-        Clip(replace(tiny_scorer, graph=True), device="cpu")
 
 
 def test_one_backend_is_on_in_the_block_and_all_are_as_before_after_it():
@@ -95,12 +54,13 @@ def test_one_backend_is_on_in_the_block_and_all_are_as_before_after_it():
 
     before = look()
     # With a mask the efficient backend stands in for those that take none.
-    cases = [
+    for attention, has_mask, *on in [
         ("efficient", False, False, True),
         ("efficient", True, False, True),
         ("flash", False, True, False),
-    ]
-    for attention, has_mask, *on in [*cases, ("flash", True, True, True), ("cudnn", True, False, True)]:
+        ("flash", True, True, True),
+        ("cudnn", True, False, True),
+    ]:
         with pinned(attention, has_mask):
             assert look() == [*on, False, False], (attention, has_mask)
     with pinned(None, False):
@@ -108,6 +68,21 @@ def test_one_backend_is_on_in_the_block_and_all_are_as_before_after_it():
     with pytest.raises(RuntimeError, match="of another kind"), pinned("math", False):
         raise RuntimeError("of another kind")
     assert look() == before
+
+
+def test_options_that_do_not_fit_are_refused_in_one_line(tiny_scorer):
+    for options, said in [
+        ({"attention": "flash"}, "attention='flash': must be efficient or math, or scorer.precision"),
+        ({"text_widths": (32, 16)}, "text_widths='32,16': must be up to 16 ascending multiples of 8"),
+        ({"text_widths": (0, 160)}, "text_widths='0,160': must be"),
+        ({"pass_size": 4097}, "pass_size=4097: must be between 1 and 4096"),
+        ({"attention": "efficient"}, "attention=efficient: torch has no such kernel"),
+        ({"attention": "cudnn", "precision": "bf16"}, "attention=cudnn: torch has no such kernel"),
+        ({"graph": True}, "graph=true: needs a GPU.*set it to false$"),
+    ]:
+        with pytest.raises(ValueError, match=f"^scorer.{said}") as error:
+            Clip(replace(tiny_scorer, **options), device="cpu")
+        assert "\n" not in str(error.value), options
 
 
 def embed(scorer: ScorerConfig, clip: Clip) -> torch.Tensor:
@@ -130,26 +105,6 @@ def test_a_pinned_backend_embeds_as_torchs_own_choice(tiny_scorer):
         assert torch.equal(embed(scorer, own), found), (attention, precision)
 
 
-def test_a_backend_that_the_device_lacks_is_one_line_at_the_start(tiny_scorer):
-    for attention, precision in [("efficient", "fp32"), ("cudnn", "bf16")]:
-        with pytest.raises(
-            UserError, match=f"^scorer.attention={attention}: torch has no such kernel"
-        ) as error:
-            Clip(replace(tiny_scorer, attention=attention, precision=precision), device="cpu")
-        assert "\n" not in str(error.value), (attention, precision)
-
-
-def test_options_that_do_not_fit_are_refused(tiny_scorer):
-    for options, said in [
-        ({"attention": "flash"}, "attention='flash': must be efficient or math, or scorer.precision"),
-        ({"text_widths": (32, 16)}, "text_widths='32,16': must be up to 16 ascending multiples of 8"),
-        ({"text_widths": (0, 160)}, "text_widths='0,160': must be"),
-        ({"pass_size": 4097}, "pass_size=4097: must be between 1 and 4096"),
-    ]:
-        with pytest.raises(ValueError, match=f"^scorer.{said}"):
-            replace(tiny_scorer, **options)
-
-
 def test_what_changes_bits_changes_the_fingerprint(tiny_scorer):
     bf16 = replace(tiny_scorer, precision="bf16")
     changes = [{}, {"graph": True}, {"pass_size": 8}, {"pass_size": 256}, {"compile": True}]
@@ -158,19 +113,6 @@ def test_what_changes_bits_changes_the_fingerprint(tiny_scorer):
     found = [fingerprint_scorer(replace(bf16, **change)) for change in changes]
     assert len({*found}) == len(found) and f"torch-{version('torch')}" in found[4]
     assert fingerprint_scorer(replace(bf16, overlap=True, batch_size=7)) == found[0]
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(("precision", "most"), [("fp32", 1e-5), ("bf16", 2e-2)])
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_graph_embeds_as_the_plain_path_and_to_the_same_bits_again(tiny_scorer, precision, most, compiled):
-    scorer, pixels = replace(tiny_scorer, precision=precision, overlap=True), draw_pixels()
-    clip = Clip(replace(scorer, graph=True, compile=compiled), device="cuda")
-    found = clip.embed_pixels(pixels)
-    assert (found - Clip(scorer, device="cuda").embed_pixels(pixels)).abs().max() < most
-    for _ in range(3):
-        assert torch.equal(clip.embed_pixels(pixels), found)
-        assert torch.equal(torch.cat(at_once(lambda part: clip.embed_pixels(pixels[part]))), found)
 
 
 @pytest.mark.gpu

@@ -111,84 +111,32 @@ def test_fast_encoding_is_the_tokenizers_own(shared):
         assert maker().encode(caption) == TOKENIZER.encode(caption)
 
 
-def test_surface_form_is_kept():
-    shapes = {
-        "Dogs": "[A-Z][a-z]*s",
-        "WOMEN": "[A-Z]+S",
-        "skyscraper's": "[a-z]+'s",
-        "apple": "[aeio][a-z]+[^s]",
-    }
-    shapes |= {"skateboarders'": "[a-z]+s'", "well-being": "[a-z]+-[a-z]+", "Labradoodle": "[A-Z][a-z]+[^s]"}
-    for target, shape in shapes.items():
-        for nonce in make(f"the {target} here", target, count=8)[0]:
-            assert re.fullmatch(shape, nonce), (target, shape)
-
-
-def test_a_longer_draw_refines_the_shorter(shared):
-    """The first k nonces of a phrase are the same however many are drawn."""
-    for caption in read_captions(shared)[::40]:
-        spans = [match.span() for match in re.finditer(r"[^\W\d_]+", caption)]
-        made = [maker().make(caption, spans, count) for count in (1, 2, 4)]
-        for one, two, four in zip(*made, strict=True):
-            if isinstance(four, list):
-                assert (one, two) == (four[:1], four[:2])
-                assert len({*four}) == len(four) == 4
-            else:
-                assert one == two == four
-
-
-def test_a_target_has_one_nonce_everywhere_unless_the_key_is_the_sample():
-    words = "dog cat tree house car bird boat grass road fence".split()
-    caption = " ".join(words)
-    everywhere = make(caption, *words)
-    assert [make(f"a red {word} !", word)[0] for word in words] == everywhere
-    assert make(caption, *words, key="uid 1") == make(caption, *words, key="uid 1")
-    assert make(caption, *words, key="uid 1") != make(caption, *words, key="uid 2") != everywhere
-    spans = [match.span() for match in re.finditer(r"\w+", caption)]
-    assert NonceMaker(TOKENIZER, seed=1).make(caption, spans, 1) != everywhere
-
-
-def test_no_target_straddles_the_cut():
-    assert len(TOKENIZER.encode("labradoodles")) == 2
-    for target, most in [("dog", 74), ("labradoodles", 73)]:
-        for before in (most, most + 1):
-            found = make("the " * before + f"{target} sleeps on", target)
-            assert (found == [PAST_CONTEXT]) == (before > most), (target, before)
-
-
 def test_everything_behind_the_first_target_past_the_cut_is_past_it():
     caption = "dog " * 25_000
     spans = [(i, i + 3) for i in range(0, len(caption), 4)]
     found = maker().make(caption, spans, 1)
     assert [isinstance(nonces, list) for nonces in found[:75]] == [True] * 75
     assert {*found[75:]} == {PAST_CONTEXT}
+    for before in (73, 74):  # of two tokens neither straddles it
+        found = make("the " * before + "labradoodles sleep on", "labradoodles")
+        assert (found == [PAST_CONTEXT]) == (before > 73), before
 
 
-def test_odd_captions():
+def test_odd_captions_and_reasons():
     for caption in [
-        "Tom &amp; a dog",
         "a &lt;b&gt;dog&lt;/b&gt; here",
-        "a <b>dog</b> here",
         "\U0001f436\U0001f436 a dog \u2764\ufe0f",
         "  a\t dog \r\n here ",
         "\u0627\u0644\u0643\u0644\u0628 dog \u05db\u05dc\u05d1",
-        "the \u201cdog\u201d",
-        "sch\u00c3\u00b6n a dog",
-        "dog \ufb01sh",
+        "sch\u00c3\u00b6n a dog \ufb01sh",
     ]:
         ((nonce,),) = make(caption, "dog")
         left, right = map(TOKENIZER.encode, (caption, caption.replace("dog", nonce)))
-        changed = [i for i, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1]]
-        assert len(changed) == 1, caption
-
-
-def test_reasons():
+        assert sum(one != two for one, two in zip(left, right, strict=True)) == 1, caption
     for caption, target, reason in [
         ("a catfish", "cat", TOKENS_CHANGE),
         ("black &amp; white", "amp", TOKENS_CHANGE),
-        ("the 'dog' here", "dog", TOKENS_CHANGE),
         ("gate 42", "42", NOT_A_WORD),
-        ("a \U0001f436", "\U0001f436", NOT_A_WORD),
         ("q" + "wxz" * 30, "q" + "wxz" * 30, NO_NONCE_OF_LENGTH),
     ]:
         assert make(caption, target) == [reason], (caption, target, reason)
@@ -229,11 +177,19 @@ def test_tokens_are_open_clips(tmp_path):
     for name in ["ViT-B-32", "ViT-B/32", "RN50", "file"]:
         config = ModelConfig(name=write_model(tmp_path) if name == "file" else name, weights="random:0")
         assert load_tokens(config)(TEXTS).tolist() == load_tokenizer(config)(TEXTS).tolist(), name
-
-
-def test_another_tokenizer_is_left_to_open_clip(tmp_path):
-    name = write_model(tmp_path, tokenizer_kwargs={"clean": "whitespace"})
-    config = ModelConfig(name=name, weights="random:0")
-    found = load_tokens(config)(["A Photo"]).tolist()
-    assert found == load_tokenizer(config)(["A Photo"]).tolist()
+    (tmp_path / "other").mkdir()
+    other = ModelConfig(write_model(tmp_path / "other", tokenizer_kwargs={"clean": "whitespace"}), "random:0")
+    found = load_tokens(other)(["A Photo"]).tolist()
+    assert found == load_tokenizer(other)(["A Photo"]).tolist()
     assert found != load_tokens(ModelConfig())(["A Photo"])[:, :16].tolist()
+
+
+def test_a_target_has_the_same_first_nonces_everywhere_unless_the_key_is_the_sample():
+    words = "dog cat tree house car bird boat grass road fence".split()
+    caption = " ".join(words)
+    everywhere, four = make(caption, *words), make(caption, *words, count=4)
+    assert [each[:1] for each in four] == everywhere and all(len({*each}) == 4 for each in four)
+    assert [make(f"a red {word} !", word)[0] for word in words] == everywhere
+    assert make(caption, *words, key="uid 1") != make(caption, *words, key="uid 2") != everywhere
+    spans = [match.span() for match in re.finditer(r"\w+", caption)]
+    assert NonceMaker(TOKENIZER, seed=1).make(caption, spans, 1) != everywhere

@@ -84,15 +84,6 @@ def assert_equals_plain(model: torch.nn.Module, texts: Texts, widths: tuple[int,
         assert (shared - encode_plain(model, token_KN)).abs().max() < 1e-5
 
 
-def test_threads_change_no_bit():
-    model, texts = make_model(), draw_texts(40, seed=8)
-    one, three = (
-        TextEncoder(model, Device("cpu", num)).embed(texts.caption_GN, texts.other_TN, texts.count_G)
-        for num in (1, 3)
-    )
-    assert torch.equal(one[0], three[0]) and torch.equal(one[1], three[1])
-
-
 @pytest.mark.gpu
 @BOTH_WIDTHS
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
@@ -151,21 +142,6 @@ def test_a_caption_is_encoded_to_the_same_bits_in_any_company(widths):
                 chosen = order[start : start + size]
                 for i, text_KD in zip(chosen, embed(encoder, texts.take(chosen)), strict=True):
                     assert torch.equal(text_KD, together[i]), precision
-
-
-def test_a_caption_is_encoded_to_the_same_bits_wherever_it_stands_in_a_pass():
-    longest, other = (
-        open_clip.tokenize([f"a red dog on the {word} tree"]).numpy() for word in ("big", "house")
-    )
-    for precision in [torch.float32, torch.bfloat16]:
-        encoder = TextEncoder(make_model().to(precision), CPU)
-        encoder.num_positions = 200
-        alone = torch.cat(encoder.embed(longest, other, np.array([1])))
-        for before in range(1, 170, 3):  # the largest parts are laid out first
-            words = [" ".join(["cat"] * min(60, before - at)) for at in range(0, before, 60)]
-            caption_GN = np.concatenate([open_clip.tokenize(words).numpy(), longest])
-            caption_GD, other_TD = encoder.embed(caption_GN, other, np.array([0] * len(words) + [1]))
-            assert torch.equal(torch.cat([caption_GD[-1:], other_TD]), alone), (precision, before)
 
 
 def test_an_end_of_text_inside_the_caption_ends_it():
