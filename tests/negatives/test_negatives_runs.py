@@ -1,4 +1,4 @@
-"""``negatives`` through a real Ray cluster: from a curation, from Parquet, in waves, exported."""
+"""``negatives`` as a command: from a curation, from Parquet, in waves, exported."""
 
 import ast
 import csv
@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import raycomp
-from raycomp.config import TooMuchBadData, WavesConfig
+from raycomp.config import ScorerConfig, TooMuchBadData, WavesConfig, override_all
 from raycomp.look.show import show
 from raycomp.models.clip import Clip, load_tokenizer
-from raycomp.negatives import ask
 from raycomp.negatives import command as cluster_negatives
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
 from raycomp.run.lease import Lease
 from raycomp.schema import NEGATIVES_SCHEMA
 from tests.negatives.llm import fake_server
+from tests.negatives.written import read_negatives, write_captions
 
 CALLS = {"calls": 2, "add_similarity": 0.93}
 
@@ -37,10 +38,6 @@ def written(curated, tmp_path_factory) -> tuple[Path, dict]:
     out = tmp_path_factory.mktemp("negatives") / "out"
     writing = WritingConfig(**CALLS, materialize=True, export=("negclip", "calls"))
     return out, raycomp.negatives(NegativesConfig(input=str(curated), negatives=writing), str(out))
-
-
-def read_negatives(out: Path) -> list[dict]:
-    return [row for path in sorted((out / "negatives").iterdir()) for row in pq.read_table(path).to_pylist()]
 
 
 def digests(out: Path) -> dict[str, str]:
@@ -60,29 +57,22 @@ def test_every_kept_caption_has_a_row_and_the_funnel_adds_up(curated, written):
     assert run["rejected"]["ADD: low_similarity"] > 0 and run["negatives"]["REPLACE+ADD"] > 0
     assert f"{len(kept)}  read" in "".join(show(str(out)))
     assert not (out / "work").exists() and (out / "report.html").exists()
-
-
-def test_negatives_are_ranked_within_each_number_of_calls(written):
-    out, _ = written
-    for row in read_negatives(out):
+    for row in rows:
         for calls in (1, 2):
             several = [negative for negative in row["negatives"] if negative["calls"] == calls]
             assert len(several) <= 3
             for op in {negative["op"] for negative in several}:
-                similarity = [negative["similarity"] for negative in several if negative["op"] == op]
-                assert similarity == sorted(similarity, reverse=True) and all(
-                    -1 <= s <= 1 for s in similarity
-                )
+                ranked = [negative["similarity"] for negative in several if negative["op"] == op]
+                assert ranked == sorted(ranked, reverse=True) and -1 <= min(ranked) <= max(ranked) <= 1
 
 
 def test_images_of_the_curation_are_compared_with_negatives(curated, written, tiny_scorer):
     """The drop is that of the row's own image, from the alignment that the curation stored."""
-    out, _ = written
     clip, tokenize = Clip(tiny_scorer), load_tokenizer(tiny_scorer)
     columns = ["uid", "alignment", "image_embedding"]
     tables = [pq.read_table(path, columns=columns) for path in sorted((curated / "scores").iterdir())]
     known = {row["uid"]: row for table in tables for row in table.to_pylist()}
-    for row in read_negatives(out)[::5]:
+    for row in read_negatives(written[0])[::5]:
         tokens = tokenize([negative["text"] for negative in row["negatives"]]).numpy().astype(np.int32)
         image = np.array(known[row["uid"]]["image_embedding"], np.float32)
         wanted = known[row["uid"]]["alignment"] - clip.text.embed(tokens)[0].numpy() @ image
@@ -90,9 +80,10 @@ def test_images_of_the_curation_are_compared_with_negatives(curated, written, ti
         np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-def test_shards_carry_their_negatives(curated, written):
+def test_shards_and_the_tsv_of_negclip_carry_the_negatives(curated, written):
     out, _ = written
-    by_uid = {row["uid"]: row for row in read_negatives(out)}
+    written_rows = read_negatives(out)
+    by_uid = {row["uid"]: row for row in written_rows}
     with (
         tarfile.open(out / "shards" / "00000000.tar") as tar,
         tarfile.open(curated / "shards" / "00000000.tar") as before,
@@ -105,18 +96,13 @@ def test_shards_carry_their_negatives(curated, written):
                 assert fields["negatives"] == by_uid[fields["uid"]]["negatives"]
             else:
                 assert data == before.extractfile(name).read()
-
-
-def test_negclip_reads_the_tsv(written):
-    out, _ = written
     with open(out / "exports" / "negclip.tsv", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
-    with_negatives = [row for row in read_negatives(out) if row["negatives"]]
-    assert [row["title"] for row in rows] == [row["caption"] for row in with_negatives]
-    for i, row in enumerate(rows):
-        assert ast.literal_eval(row["neg_caption"]) == [n["text"] for n in with_negatives[i]["negatives"]]
-        near = ast.literal_eval(row["neg_image"])
-        assert len(set(near)) == 3 and i not in near and all(0 <= n < len(rows) for n in near)
+        found = [
+            (row["title"], ast.literal_eval(row["neg_caption"]))
+            for row in csv.DictReader(file, delimiter="\t")
+        ]
+    texts = [(row["caption"], [one["text"] for one in row["negatives"]]) for row in written_rows]
+    assert found == [row for row in texts if row[1]]
 
 
 def test_a_run_that_ends_after_its_first_wave_goes_on_in_other_sizes_to_the_same_bytes(
@@ -139,9 +125,8 @@ def test_a_run_that_ends_after_its_first_wave_goes_on_in_other_sizes_to_the_same
 
 def test_parquet_of_captions_needs_no_model(tmp_path):
     captions = ["A red cube is left of a blue ball.", "", None, "two dogs and a cat on a sofa"]
-    table = pa.table({"uid": [f"{i:032x}" for i in range(4)], "caption": captions})
-    pq.write_table(table, tmp_path / "captions.parquet")
-    config = NegativesConfig(input=str(tmp_path / "captions.parquet"), negatives=WritingConfig(rank=False))
+    source = write_captions(tmp_path / "captions.parquet", captions)
+    config = NegativesConfig(input=source, negatives=WritingConfig(rank=False))
     message = r"^input: 50\.0% of 4 captions cannot be used \(1 empty_caption, 1 no_caption\)"
     with pytest.raises(TooMuchBadData, match=message):
         raycomp.negatives(config, str(tmp_path / "out"))
@@ -155,62 +140,67 @@ def test_parquet_of_captions_needs_no_model(tmp_path):
     assert all(negative["similarity"] is None for row in rows for negative in row["negatives"])
     assert run["funnel"]["dropped"] == {"empty_caption": 1, "no_caption": 1}
     assert raycomp.negatives(config, str(tmp_path / "out"))["status"] == "finished"
+    config = raycomp.override(config, "input", write_captions(tmp_path / "none.parquet", []))
+    run = raycomp.negatives(config, str(tmp_path / "none"))
+    assert run["funnel"]["read"] == run["written"] == 0 and read_negatives(tmp_path / "none") == []
 
 
-def test_bad_input_is_one_line(tmp_path):
-    for table, options, message in [
-        ({"uid": ["a"], "caption": ["b"], "image_sha256": [["x"]]}, {}, "'image_sha256' must be text"),
-        ({"uid": ["a"], "caption": ["b"]}, {"export": ("negclip",)}, "need a folder that curate wrote"),
+def test_bad_input_or_a_server_that_is_down_is_one_line(tmp_path):
+    """No one is asked before the captions are known to be sound."""
+    http = WritingConfig(engine="http", rank=False)
+    plain = {"uid": ["a"], "caption": ["A dog"]}
+    for columns, writing, said in [
+        (plain | {"image_sha256": [["x"]]}, WritingConfig(rank=False), "'image_sha256' must be text"),
+        (plain, WritingConfig(rank=False, export=("negclip",)), "need a folder that curate wrote"),
+        ({"uid": ["a", None], "caption": ["a dog", "a cat"]}, http, "every row must have a unique uid"),
+        (plain, http, "answered none of 3 prompts"),
     ]:
-        pq.write_table(pa.table(table), tmp_path / "captions.parquet")
-        writing = WritingConfig(rank=False, **options)
-        config = NegativesConfig(input=str(tmp_path / "captions.parquet"), negatives=writing)
-        with pytest.raises(ValueError, match=message) as error:
+        pq.write_table(pa.table(columns), tmp_path / "captions.parquet")
+        llm = LlmConfig(url="http://127.0.0.1:9/v1", patience_s=1)
+        config = NegativesConfig(input=str(tmp_path / "captions.parquet"), negatives=writing, llm=llm)
+        with pytest.raises((ValueError, OSError), match=said) as error:
             raycomp.negatives(config, str(tmp_path / "out"))
         assert "\n" not in str(error.value)
 
 
-def test_a_server_that_is_down_stops_the_run_in_one_line(tmp_path):
-    pq.write_table(pa.table({"uid": ["0" * 32], "caption": ["A dog"]}), tmp_path / "captions.parquet")
-    config = NegativesConfig(
-        input=str(tmp_path / "captions.parquet"),
-        negatives=WritingConfig(engine="http", rank=False),
-        llm=LlmConfig(url="http://127.0.0.1:9/v1", patience_s=1),
-    )
-    with pytest.raises(OSError, match="answered none of 3 prompts") as error:
-        raycomp.negatives(config, str(tmp_path / "out"))
-    assert "\n" not in str(error.value)
+def test_the_scorer_is_the_one_that_is_named_else_the_curations_unchanged(curated, tiny_scorer, tmp_path):
+    """What is named leads to a scorer of the defaults' own; an explicit field counts as named."""
+    taken: list[ScorerConfig] = []
 
+    def take(scorer: ScorerConfig, *_: object) -> None:
+        taken.append(scorer)
+        raise OSError("taken")
 
-def test_no_one_is_asked_before_the_captions_are_known_to_be_sound(tmp_path, monkeypatch):
-    pq.write_table(pa.table({"uid": ["a", None], "caption": ["a dog", "a cat"]}), tmp_path / "0.parquet")
-    monkeypatch.setattr(ask, "ask_all", lambda job: pytest.fail("asked"))
-    writing = WritingConfig(engine="http", rank=False)
-    llm = LlmConfig(url="http://127.0.0.1:9/v1", model="any")
-    config = NegativesConfig(input=str(tmp_path / "0.parquet"), negatives=writing, llm=llm)
-    with pytest.raises(ValueError, match="every row must have a unique uid"):
-        raycomp.negatives(config, str(tmp_path / "out"))
-
-
-def test_a_scorer_that_is_no_longer_the_curations_does_not_rank(curated, tmp_path):
+    config = NegativesConfig(input=str(curated))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_negatives, "describe_scorer", take)
+        for options in (
+            {},
+            {"scorer.weights": "openai"},
+            {"scorer.model": "ViT-B-16", "scorer.batch_size": "none"},
+            {"scorer.precision": "bf16"},
+            {"input": f"{curated}/subset/kept.parquet"},
+        ):
+            with pytest.raises(OSError, match="taken"):
+                raycomp.negatives(override_all(config, options), str(tmp_path / "out"))
+    default = ScorerConfig()
+    assert taken == [tiny_scorer, default, default, replace(default, precision="bf16"), default]
     shutil.copytree(curated, tmp_path / "copy")
     run = json.loads((curated / "run.json").read_text())
     run["fingerprint"]["scorer"] = "of other weights"
     (tmp_path / "copy/run.json").write_text(json.dumps(run))
-    config = NegativesConfig(input=str(tmp_path / "copy"))
     with pytest.raises(ValueError, match=r"scorer\.weights='random:0': has changed since it scored"):
-        raycomp.negatives(config, str(tmp_path / "out"))
-    assert run["config"]["scorer"]["weights"] == "random:0"
+        raycomp.negatives(NegativesConfig(input=str(tmp_path / "copy")), str(tmp_path / "out"))
 
 
 def test_a_server_is_asked_once_even_when_the_run_is_started_again(tmp_path, monkeypatch):
-    captions = ["A dog on a red car.", "broken dog on a car", "prose of a dog on a car", ""]
-    table = pa.table({"uid": [f"{i:032x}" for i in range(4)], "caption": captions})
-    pq.write_table(table, tmp_path / "captions.parquet")
+    """Prompts that it never answers do not stop the run."""
+    good, prose, broken = "A dog on a red car.", "prose of a dog on a car", "broken dog on a car"
+    source = write_captions(tmp_path / "captions.parquet", [good, broken, prose, ""])
     monkeypatch.setenv("OPENAI_API_KEY", "sk-testing-secret")
     with fake_server() as server:
         config = NegativesConfig(
-            input=str(tmp_path / "captions.parquet"),
+            input=source,
             negatives=WritingConfig(engine="http", rank=False),
             llm=LlmConfig(model="tiny", url=server.url, tries=2, patience_s=1),
             max_bad_fraction=0.25,
@@ -220,44 +210,18 @@ def test_a_server_is_asked_once_even_when_the_run_is_started_again(tmp_path, mon
             with pytest.raises(OSError, match="power"):
                 raycomp.negatives(config, str(tmp_path / "out"))
         asked = dict(server.asked)
-        assert asked["A dog on a red car."] == asked["prose of a dog on a car"] == 3
+        assert asked[good] == asked[prose] == 3
         run = raycomp.negatives(config, str(tmp_path / "out"))
-        assert server.asked["A dog on a red car."] == server.asked["prose of a dog on a car"] == 3
-        assert server.asked["broken dog on a car"] > asked["broken dog on a car"]
+        assert server.asked[good] == server.asked[prose] == 3
+        assert server.asked[broken] > asked[broken]
     rows = read_negatives(tmp_path / "out")
     assert [row["status"] for row in rows] == ["ok", "no_reply", "no_reply", "empty_caption"]
-    assert [(n["text"], n["op"], n["source"]) for n in rows[0]["negatives"]] == [
-        ("A dog under a red car.", "REPLACE", "http")
-    ]
-    assert run["rejected"]["SWAP: invalid_json"] == 1
+    found = [(n["text"], n["op"], n["source"]) for n in rows[0]["negatives"]]
+    assert found == [("A dog under a red car.", "REPLACE", "http")]
+    assert run["rejected"]["SWAP: invalid_json"] == 1 and run["rejected"]["REPLACE: not_answered"] == 1
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert not any(b"sk-testing-secret" in path.read_bytes() for path in files)
 
 
 def _lose_power(*_: object) -> None:
     raise OSError("no power")
-
-
-def test_prompts_that_a_server_never_answers_do_not_stop_the_run(tmp_path):
-    captions = ["A dog on a red car.", *(f"broken dog on car {i}" for i in range(20))]
-    table = pa.table({"uid": [f"{i:032x}" for i in range(len(captions))], "caption": captions})
-    pq.write_table(table, tmp_path / "captions.parquet")
-    with fake_server() as server:
-        config = NegativesConfig(
-            input=str(tmp_path / "captions.parquet"),
-            negatives=WritingConfig(engine="http", rank=False, operations=("REPLACE",)),
-            llm=LlmConfig(model="tiny", url=server.url, tries=2, patience_s=0.5),
-        )
-        run = raycomp.negatives(config, str(tmp_path / "out"))
-        assert server.asked["A dog on a red car."] <= 2  # once more, to see whether anybody is there
-    assert run["funnel"]["kept"] == 1 and run["funnel"]["dropped"] == {"no_reply": 20}
-    assert run["rejected"] == {"REPLACE: not_answered": 20}
-
-
-def test_files_without_captions_end_in_files_without_negatives(tmp_path):
-    empty = pa.table({"uid": pa.array([], pa.string()), "caption": pa.array([], pa.string())})
-    pq.write_table(empty, tmp_path / "none.parquet")
-    config = NegativesConfig(input=str(tmp_path / "none.parquet"), negatives=WritingConfig(rank=False))
-    run = raycomp.negatives(config, str(tmp_path / "out"))
-    assert run["funnel"]["read"] == run["written"] == 0 and run["rejected"] == {}
-    assert read_negatives(tmp_path / "out") == []

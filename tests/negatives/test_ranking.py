@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from raycomp.config import ScorerConfig
-from raycomp.data.parquet import COUNTERFACTUALS, FAULTS, OTHERS, add_columns, to_fixed_lists
+from raycomp.data.parquet import COUNTERFACTUALS, FAULTS, add_columns, to_fixed_lists
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
@@ -35,6 +35,7 @@ from raycomp.words import (
     SWAP,
     UID,
 )
+from tests.negatives.written import make_table
 
 CAPTIONS = [
     "A red car is parked next to a blue truck.",
@@ -43,11 +44,6 @@ CAPTIONS = [
     "Two women in black coats walk behind a horse",
 ]
 LOW = f"{ADD}: low_similarity"
-
-
-def make_table(captions: list[str]) -> pa.Table:
-    others = pa.array([[] for _ in captions], pa.list_(pa.string()))
-    return pa.table({UID: [f"{i:032x}" for i in range(len(captions))], CAPTION: captions, OTHERS: others})
 
 
 def make_config(scorer: ScorerConfig, **options: object) -> NegativesConfig:

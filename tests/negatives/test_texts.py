@@ -1,14 +1,11 @@
 """``raycomp.negatives_of``: the negatives that the command writes, without a folder."""
 
-from pathlib import Path
-
-import pyarrow as pa
 import pytest
 
 import raycomp
-from raycomp.data.parquet import read_columns, write_table
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.words import ADD, CAPTION, NEGATIVES, REPLACE, STATUS, SWAP
+from tests.negatives.written import read_negatives, write_captions
 
 CAPTIONS = [
     "a black cat sleeps on a red sofa",
@@ -21,23 +18,17 @@ CAPTIONS = [
 UIDS = [f"{i:032x}" for i in range(len(CAPTIONS))]
 
 
-def write_captions(path: Path) -> None:
-    schema = pa.schema([("uid", pa.string()), ("caption", pa.string())])
-    write_table(pa.table([UIDS, CAPTIONS], schema=schema), str(path), schema)
-
-
 def test_negatives_are_those_of_the_command(tiny_scorer, tmp_path):
-    write_captions(tmp_path / "in.parquet")
+    write_captions(tmp_path / "in.parquet", CAPTIONS)
+    fields = ("op", "kind", "concepts", "calls", "similarity")
     for i, writing in enumerate(
-        (WritingConfig(), WritingConfig(rank=False, calls=2, seed=5), WritingConfig(add_similarity=0.0))
+        (WritingConfig(rank=False, calls=2, seed=5), WritingConfig(add_similarity=0.0, candidates=4))
     ):
         place = {"input": str(tmp_path / "in.parquet"), "max_bad_fraction": 1}
         config = NegativesConfig(negatives=writing, scorer=tiny_scorer, **place)
         raycomp.negatives(config, tmp_path / f"out{i}")
-        wanted = read_columns(str(tmp_path / f"out{i}" / "negatives" / "00000.parquet")).to_pylist()
         found = raycomp.negatives_of(CAPTIONS, config=config, uids=UIDS).to_pylist()
-        fields = ("op", "kind", "concepts", "calls", "similarity")
-        for at, row in enumerate(wanted):
+        for at, row in enumerate(read_negatives(tmp_path / f"out{i}")):
             own = [one for one in found if one["index"] == at]
             assert {(one[CAPTION], one[STATUS]) for one in own} == {(CAPTIONS[at], row[STATUS])}, writing
             expected = [(one["text"], *(one[name] for name in fields)) for one in row[NEGATIVES]]
@@ -49,21 +40,17 @@ def test_negatives_are_those_of_the_command(tiny_scorer, tmp_path):
 
 def test_the_model_may_be_named_and_no_caption_is_no_row(tiny_scorer):
     scorer = {"model": tiny_scorer.model, "weights": tiny_scorer.weights}
-    config = NegativesConfig(scorer=tiny_scorer)
-    named = raycomp.negatives_of(CAPTIONS, **scorer)
-    assert named.equals(raycomp.negatives_of(CAPTIONS, config=config))
+    named = raycomp.negatives_of(CAPTIONS[:2], **scorer)
+    assert named.equals(raycomp.negatives_of(CAPTIONS[:2], config=NegativesConfig(scorer=tiny_scorer)))
     # A caption's own uid is made of its text: the others do not matter.
     alone = raycomp.negatives_of(CAPTIONS[1:2], **scorer)
     several = [row for row in named.to_pylist() if row["index"] == 1]
     assert [row | {"index": 1} for row in alone.to_pylist()] == several
     empty = raycomp.negatives_of([], **scorer)
     assert len(empty) == 0 and empty.schema == named.schema
-
-
-def test_a_caption_that_is_none_is_a_row():
     config = NegativesConfig(negatives=WritingConfig(rank=False))
     found = raycomp.negatives_of([None, "half \ud800", "a dog"], config=config).to_pylist()
-    assert [found[0][STATUS], found[1][STATUS], found[2][STATUS]] == ["no_caption", "bad_encoding", "ok"]
+    assert [row[STATUS] for row in found[:3]] == ["no_caption", "bad_encoding", "ok"]
     assert found[0]["negative"] is found[1]["negative"] is None
 
 

@@ -72,17 +72,44 @@ def read_phrases(folder: Path) -> dict[tuple[str, int], dict]:
     return {(row["uid"], one["target_start"]): one for row in rows for one in row["phrases"]}
 
 
-def test_pas_measures_the_drops_that_curated(tiny_scorer, tmp_path, capsys):
+def test_pas_needs_the_scorer_and_the_scores_of_the_curation(tiny_scorer, tmp_path, monkeypatch, capsys):
+    """A scorer may be exchanged while it is measured."""
+    model = tmp_path / "tiny.json"
+    model.write_bytes(Path(tiny_scorer.model).read_bytes())
+    source = write_curation(tmp_path / "curated", replace(tiny_scorer, model=str(model)))
+    line = ["probe", "pas", "--set", f"input={source}", "--set", "sample=3", "--out", str(tmp_path / "out")]
+
+    def refuse(*options: str) -> str:
+        assert main([*line, *options]) == USER_ERROR
+        return capsys.readouterr().err
+
+    other = ["--set", f"scorer.model={model}", "--set", "scorer.weights=random:1"]
+    assert "must be the scoring model of" in refuse(*other)
+    content = model.read_text()
+    monkeypatch.setattr(
+        pas, "measure_pas", lambda *args: model.write_text(f"{content} ") and measure_pas(*args)
+    )
+    assert "must be the scoring model of" in refuse()
+    record = json.loads((tmp_path / "out/run.json").read_text())
+    assert (record["status"], record["device"]) == ("failed", name_device())
+    model.write_text(content)
+    (tmp_path / "curated/scores/00001.parquet").unlink()
+    assert "00001.parquet: is missing" in refuse()
+    run = json.loads((tmp_path / "curated/run.json").read_text())
+    (tmp_path / "curated/run.json").write_text(json.dumps(run | {"kind": "negatives"}))
+    assert "holds negatives, must hold a curation" in refuse()
+
+
+def test_pas_measures_the_drops_that_curated_and_draws_by_the_seed(tiny_scorer, tmp_path, capsys):
     """In a folder that was moved, as its run.json says: the scorer's own embeddings, the same nonces."""
-    source = write_curation(tmp_path / "curated", tiny_scorer)
-    assert main(["probe", "pas", "--set", f"input={source}", "--out", str(tmp_path / "out")]) == 0
+    line = ["probe", "pas", "--set", f"input={write_curation(tmp_path / 'curated', tiny_scorer)}"]
+    assert main([*line, "--out", str(tmp_path / "out")]) == 0
     reported = capsys.readouterr().out
     assert "0.0227" in reported and reported.startswith((tmp_path / "out/pas.txt").read_text())
     rows = json.loads((tmp_path / "out/pas.json").read_text())["rows"]
     phrases = read_phrases(tmp_path / "curated")
     assert rows["num_targets"] == len(phrases) and rows["num_samples"] == NUM_SCENES
-    assert len(rows["targets"]) + sum(rows["left_out"].values()) == len(phrases)
-    assert len(rows["targets"]) > 10
+    assert len(phrases) - sum(rows["left_out"].values()) == len(rows["targets"]) > 10
     for row in rows["targets"]:
         stored = phrases[row["uid"], row["target_start"]]
         assert row["nonces"] == stored["nonces"] and len(stored["nonces"]) == 2
@@ -92,50 +119,11 @@ def test_pas_measures_the_drops_that_curated(tiny_scorer, tmp_path, capsys):
     assert len(reported) == 1 + sum(row["uid"] == uid for row in rows["targets"])
     assert ", ".join(rows["targets"][0]["nonces"]) in reported[1]
     assert [line["count"] for line in rows["retest"]] == [1, 2, 4]
-
-
-def test_a_scorer_that_was_exchanged_meanwhile_is_seen(tiny_scorer, tmp_path, monkeypatch, capsys):
-    model = tmp_path / "tiny.json"
-    model.write_bytes(Path(tiny_scorer.model).read_bytes())
-    source = write_curation(tmp_path / "curated", replace(tiny_scorer, model=str(model)))
-    line = ["probe", "pas", "--set", f"input={source}", "--out", str(tmp_path / "out")]
-
-    def exchange(*args):
-        model.write_text(model.read_text() + " ")
-        return measure_pas(*args)
-
-    monkeypatch.setattr(pas, "measure_pas", exchange)
-    assert main([*line, "--set", "sample=3"]) == USER_ERROR
-    assert "must be the scoring model of" in capsys.readouterr().err
-    record = json.loads((tmp_path / "out/run.json").read_text())
-    assert (record["status"], record["device"]) == ("failed", name_device())
-
-
-def test_a_sample_of_pas_is_drawn_by_the_seed(tiny_scorer, tmp_path):
-    source = write_curation(tmp_path / "curated", tiny_scorer)
     drawn = []
-    for seed in (0, 0, 1):
-        out = tmp_path / f"out{len(drawn)}"
-        line = ["probe", "pas", "--set", f"input={source}", "--set", "sample=9", "--set", f"seed={seed}"]
-        assert main([*line, "--out", str(out)]) == 0
+    for seed in (0, 1):
+        out = tmp_path / f"out{seed}"
+        assert main([*line, "--set", "sample=9", "--set", f"seed={seed}", "--out", str(out)]) == 0
         rows = json.loads((out / "pas.json").read_text())["rows"]
         assert rows["num_samples"] == 9
         drawn.append({row["uid"] for row in rows["targets"]})
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert (tmp_path / "out0/pas.json").read_bytes() == (tmp_path / "out1/pas.json").read_bytes()
-
-
-def test_pas_needs_the_scorer_and_the_scores_of_the_curation(tiny_scorer, tmp_path, capsys):
-    source = write_curation(tmp_path / "curated", tiny_scorer)
-    line = ["probe", "pas", "--set", f"input={source}", "--out", str(tmp_path / "out")]
-    other = replace(tiny_scorer, weights="random:1")
-    settings = ["--set", f"scorer.model={other.model}", "--set", f"scorer.weights={other.weights}"]
-    assert main([*line, *settings]) == USER_ERROR
-    assert "must be the scoring model of" in capsys.readouterr().err
-    (tmp_path / "curated/scores/00001.parquet").unlink()
-    assert main(line) == USER_ERROR
-    assert "00001.parquet: is missing" in capsys.readouterr().err
-    run = json.loads((tmp_path / "curated/run.json").read_text())
-    (tmp_path / "curated/run.json").write_text(json.dumps(run | {"kind": "negatives"}))
-    assert main(line) == USER_ERROR
-    assert "holds negatives, must hold a curation" in capsys.readouterr().err
+    assert drawn[0] != drawn[1]

@@ -132,30 +132,23 @@ def test_the_planted_order_comes_out():
     result = probe(make_samples())
     line = result.calibration[0]
     assert line["num_targets"] == len(result.targets) == result.num_targets == 2 * NUM
-    for name, cost in COSTS.items():
-        assert line[name] == pytest.approx(0.8 * cost, abs=1e-6)
-    assert line[WRONG] == pytest.approx(0, abs=1e-6)
-    text = report_text(result)
-    assert (
-        "same category 0.0800 < nonce 0.1600 < cross category 0.2400 by the means, the paper's order" in text
-    )
-    assert "0.0177" in text and "0.0227" in text and "0.0257" in text
-
-
-def test_the_profile_is_of_what_the_curation_ranked_by():
-    samples = make_samples()
-    samples.phrases[0][0]["target_class"] = UNSEEN
-    samples.phrases[1] = [one | {"drop": None} for one in samples.phrases[1]]
-    profile = probe(samples).profile
-    assert profile["displacement"]["num"] == 2 * NUM - 3 and profile["alignment"]["num"] == NUM - 1
-    means = [np.mean([p["drop"] for p in some]) for some in (samples.phrases[0][1:], *samples.phrases[2:])]
-    expected = np.corrcoef(np.delete(samples.alignment_N, 1), means)[0, 1]
-    assert profile["alignment"]["value"] == pytest.approx(expected, abs=1e-6)  # float32, as it ranks
-    assert "Correlates of the score: the score" in report_text(probe(samples))
+    found = {name: line[name] for name in (*COSTS, WRONG)}
+    assert found == pytest.approx({name: 0.8 * cost for name, cost in COSTS.items()} | {WRONG: 0}, abs=1e-6)
+    order = "same category 0.0800 < nonce 0.1600 < cross category 0.2400 by the means, the paper's order"
+    assert all(said in report_text(result) for said in (order, "0.0177", "0.0227", "0.0257"))
 
 
 def test_the_profile_follows_the_reading_and_what_is_added():
-    """The least drop per displacement of all words, and alignment beside it."""
+    """The mean drop of the heads that have one; the least per displacement of all words, and alignment."""
+    samples = make_samples()
+    samples.phrases[0][0]["target_class"] = UNSEEN
+    samples.phrases[1] = [one | {"drop": None} for one in samples.phrases[1]]
+    result = probe(samples)
+    assert [result.profile[name]["num"] for name in ("displacement", "alignment")] == [2 * NUM - 3, NUM - 1]
+    means = [np.mean([p["drop"] for p in some]) for some in (samples.phrases[0][1:], *samples.phrases[2:])]
+    expected = np.corrcoef(np.delete(samples.alignment_N, 1), means)[0, 1]
+    assert result.profile["alignment"]["value"] == pytest.approx(expected, abs=1e-6)  # float32, as it ranks
+    assert "Correlates of the score: the score" in report_text(result)
     samples = make_samples()
     samples.phrases[0][0]["target_class"] = UNSEEN
     for i, some in enumerate(samples.phrases):
@@ -267,11 +260,11 @@ def test_real_captions_keep_their_length_form_and_article(shared):
 
 
 def test_nonces_are_drawn_as_the_curation_drew_them(tiny_scorer):
-    for key in ["target", "sample"]:
-        captions = ["a dog on a table", "a dog near an old bus", "two dogs and a horse"]
-        uids = [f"{i:032x}" for i in range(3)]
+    captions = ["a dog on a table", "a dog near an old bus", "two dogs and a horse"]
+    uids = [f"{i:032x}" for i in range(3)]
+    table = pa.table({"uid": uids, "caption": captions})
+    for key, num_drawn in [("target", 1), ("sample", 2)]:
         config = NonceConfig(seed=3, key=key)
-        table = pa.table({"uid": uids, "caption": captions})
         parsed = parse(table, ParserConfig(), config, mean_drop(nonces=2), tiny_scorer)
         redraw = make_redraw(NonceMaker(MAKER.tokenizer, 3), config)
         drawn = set()
@@ -280,4 +273,4 @@ def test_nonces_are_drawn_as_the_curation_drew_them(tiny_scorer):
             assert [nonces[:2] for nonces in made] == [one["nonces"] for one in phrases]
             assert all(2 < len({*nonces}) == len(nonces) <= NUM_AGAIN for nonces in made)
             drawn |= {nonces[0] for nonces, one in zip(made, phrases, strict=True) if one["target"] == "dog"}
-        assert len(drawn) == {"target": 1, "sample": 2}[key]
+        assert len(drawn) == num_drawn, key

@@ -112,35 +112,31 @@ def test_another_model_brings_its_own_images(tiny_scorer, tmp_path, capsys):
     run_probe(tmp_path / "sampled", source, "sample=3")
     funnel = read_finished(str(tmp_path / "sampled"))["funnel"]
     assert funnel == {"read": 4, "corpus": 4, "kept": 3, "dropped": {"not_drawn": 1}}
+    named = [f"scorer.model={trained.model}", f"scorer.weights={trained.weights}"]
+    assert not run_probe(tmp_path / "four", source, *named)["has_images"]
+    capsys.readouterr()
     two = run_probe(tmp_path / "two", source, f"images={after}")
     assert "ranked by another model" in capsys.readouterr().out
-    named = [f"scorer.model={trained.model}", f"scorer.weights={trained.weights}"]
-    three = run_probe(tmp_path / "three", source, f"images={after}", *named)
-    assert repr(three) == repr(two)
-    assert not run_probe(tmp_path / "four", source, *named)["has_images"]
-    assert repr(run_probe(tmp_path / "five", source, f"images={before}")) == repr(one)
     lines = [next(row for row in each["operations"] if row["op"] == "SWAP") for each in (one, two)]
     assert lines[0]["num_pairs"] == lines[1]["num_pairs"] == 4
-    assert lines[0]["distance"] != lines[1]["distance"]
-    assert lines[0]["image_drop"] != lines[1]["image_drop"]
-
-
-def test_a_selection_has_the_images_of_its_curation(tiny_scorer, tmp_path):
-    before = write_curation(tmp_path / "before", tiny_scorer)
-    after = write_curation(tmp_path / "after", replace(tiny_scorer, weights="random:10"))
-    source = write_negatives(tmp_path / "negatives", tiny_scorer, before)
-    one = run_probe(tmp_path / "one", f"input={source}", f"images={after}")
+    assert all(lines[0][name] != lines[1][name] for name in ("distance", "image_drop"))
+    # A selection of the curation has its images, and a curation that was moved is known again.
     (write_selection(tmp_path / "chosen", after)).rename(tmp_path / "moved")
-    two = run_probe(tmp_path / "two", f"input={source}", f"images={tmp_path / 'moved'}")
-    assert one["has_images"] and repr(one) == repr(two)
+    assert repr(run_probe(tmp_path / "three", source, f"images={tmp_path / 'moved'}", *named)) == repr(two)
     chosen = write_selection(tmp_path / "chosen", before)
     of_chosen = write_negatives(tmp_path / "more", tiny_scorer, chosen)
-    assert run_probe(tmp_path / "three", f"input={of_chosen}")["has_images"]
+    assert run_probe(tmp_path / "five", f"input={of_chosen}")["has_images"]
+    capsys.readouterr()
+    before.rename(tmp_path / "away")
+    again = run_probe(tmp_path / "six", source, f"images={tmp_path / 'away'}")
+    assert repr(again) == repr(one) and "could not be compared" not in capsys.readouterr().out
 
 
-def test_images_must_be_those_of_the_negatives(tiny_scorer, tmp_path, capsys):
+def test_images_must_be_those_of_the_negatives_by_the_scorer(tiny_scorer, tmp_path, capsys):
     before = write_curation(tmp_path / "before", tiny_scorer)
     source = write_negatives(tmp_path / "negatives", tiny_scorer, before)
+    other = replace(tiny_scorer, weights="random:1")
+    cases = [(before, "was not scored by"), (source, "holds negatives, must hold a curation")]
     for i, (columns, message) in enumerate(
         [
             ({"caption": ["a dog", *list(PAIRS)[1:], "a cat"]}, "1 of 4 are missing"),
@@ -148,11 +144,13 @@ def test_images_must_be_those_of_the_negatives(tiny_scorer, tmp_path, capsys):
             ({"image_sha256": ["a", "b", "x", "d", "a"]}, "1 of 4 differ"),
         ]
     ):
-        after = write_curation(tmp_path / f"after{i}", replace(tiny_scorer, weights="random:1"), **columns)
-        line = ["probe", "composition", "--set", f"input={source}", "--set", f"images={after}"]
+        cases.append((write_curation(tmp_path / f"after{i}", other, **columns), message))
+    named = ["--set", f"scorer.model={other.model}", "--set", f"scorer.weights={other.weights}"]
+    for images, message in cases:
+        line = ["probe", "composition", "--set", f"input={source}", "--set", f"images={images}", *named]
         assert main([*line, "--out", str(tmp_path / "out")]) == USER_ERROR
         said = capsys.readouterr().err
-        assert f"images='{after}'" in said and message in said and said.count("\n") == 1
+        assert f"images='{images}'" in said and message in said and said.count("\n") == 1
 
 
 def test_pictures_that_cannot_be_compared_are_counted(tiny_scorer, tmp_path, capsys):
@@ -173,26 +171,6 @@ def test_pictures_that_cannot_be_compared_are_counted(tiny_scorer, tmp_path, cap
         after = write_curation(tmp_path / f"after{i}", trained, **hashes)
         run_probe(tmp_path / f"out{i}", f"input={source}", f"images={after}")
         assert message in capsys.readouterr().out
-
-
-def test_a_moved_curation_is_known_again_as_images(tiny_scorer, tmp_path, capsys):
-    before = write_curation(tmp_path / "before", tiny_scorer)
-    source = write_negatives(tmp_path / "negatives", tiny_scorer, before)
-    one = run_probe(tmp_path / "one", f"input={source}")
-    before.rename(tmp_path / "moved")
-    two = run_probe(tmp_path / "two", f"input={source}", f"images={tmp_path / 'moved'}")
-    assert two["num_with_other"] == 1 and repr(two) == repr(one)
-    assert "could not be compared" not in capsys.readouterr().out
-
-
-def test_images_must_be_by_the_scorer(tiny_scorer, tmp_path, capsys):
-    before = write_curation(tmp_path / "before", tiny_scorer)
-    source = write_negatives(tmp_path / "negatives", tiny_scorer, before)
-    line = ["probe", "composition", "--set", f"input={source}", "--out", str(tmp_path / "out")]
-    named = ["--set", f"scorer.model={tiny_scorer.model}", "--set", "scorer.weights=random:1"]
-    for images, message in ((before, "was not scored by"), (source, "holds negatives, must hold a curation")):
-        assert main([*line, "--set", f"images={images}", *named]) == USER_ERROR
-        assert message in capsys.readouterr().err
 
 
 def test_sugarcrepe_pp_brings_its_own_paraphrases(shared, tiny_scorer, tmp_path, capsys):
