@@ -1,6 +1,29 @@
+"""What turns one text into another; likelihoods by counts of words; ids of collections and runs of words."""
+
+from math import fsum, log
+
+import pytest
+
 from raycomp.language.concepts import Edit
 from raycomp.language.lexicon import Token
-from raycomp.language.overlap import DELETION, POLARITY, REWORDED, SAME, explain, is_regenerated, is_same_edit
+from raycomp.language.overlap import (
+    DELETION,
+    FLOOR,
+    PAIRS,
+    POLARITY,
+    REWORDED,
+    SAME,
+    bigram_likelihood,
+    count_ngrams,
+    count_words,
+    explain,
+    find_source_ids,
+    find_words,
+    is_regenerated,
+    is_same_edit,
+    list_grams,
+    unigram_likelihood,
+)
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
 
 TAGS = {
@@ -81,3 +104,47 @@ def test_an_edit_is_found_again_by_its_words_or_its_place():
     assert not is_same_edit(positive, negative, SWAP, [edit("an owl on a mat", REPLACE)])
     assert is_same_edit(positive, "A cat on a red mat", ADD, [edit("a cat on a small mat", ADD)])
     assert not is_same_edit(positive, "A red cat on a mat", ADD, [edit("a cat on a small mat", ADD)])
+
+
+CAPTIONS = ["A dog runs.", "A dog, a cat!", "the dog's cat runs"]
+
+
+def test_a_short_likelihood_by_hand():
+    counts = count_ngrams(["a dog", "a cat"])
+    floor = FLOOR / 5  # a, dog, cat, the end, whatever is unknown
+    share = {word: (1 - FLOOR) * n / 6 + floor for word, n in (("a", 2), ("dog", 1), ("end", 2), ("?", 0))}
+    assert unigram_likelihood("A dog.", counts) == pytest.approx(
+        log(share["a"] * share["dog"] * share["end"])
+    )
+    steps = [
+        PAIRS * 2 / 2 + (1 - PAIRS) * share["a"],
+        PAIRS * 1 / 2 + (1 - PAIRS) * share["dog"],
+        PAIRS * 1 / 1 + (1 - PAIRS) * share["end"],
+    ]
+    assert bigram_likelihood("A dog.", counts) == pytest.approx(fsum(map(log, steps)))
+    after_unknown = [(1 - PAIRS) * share["?"], share["dog"], PAIRS + (1 - PAIRS) * share["end"]]
+    assert bigram_likelihood("zebra dog", counts) == pytest.approx(fsum(map(log, after_unknown)))
+
+
+def test_counts_of_parts_add_up_to_those_of_the_whole():
+    whole = count_ngrams(CAPTIONS)
+    assert count_ngrams(CAPTIONS[:1]) + count_ngrams([]) + count_ngrams(CAPTIONS[1:]) == whole
+    assert find_words("A T-shirt; 2 dogs' caf\u00e9.") == ["a", "t", "shirt", "dogs'", "caf"]
+    assert count_words("") == count_words("123 ?") == 0
+    for judge in [unigram_likelihood, bigram_likelihood]:
+        with pytest.raises(ValueError, match="no captions"):
+            judge("a dog", count_ngrams([]))
+
+
+def test_ids_in_names_and_runs_of_eight_words():
+    for name, ids in [
+        ("COCO_val2014_000000397133.jpg", ["coco:397133"]),
+        ("http://images.cocodataset.org/val2017/000000397133.jpg", ["coco:397133"]),
+        ("https://farm1.staticflickr.com/2/1000268201_693b08cb0e.jpg", ["flickr:1000268201"]),
+        ("1000268201_693b08cb0e_z.jpg", ["flickr:1000268201"]),
+        ("https://cs.stanford.edu/people/rak248/VG_100K_2/2321.jpg", ["visual_genome:2321"]),
+        *((other, []) for other in ("photo.jpg", "12.jpg", "shard/000000123", None)),
+    ]:
+        assert find_source_ids(name) == ids
+    assert list_grams("one two three four five six seven") == []
+    assert list_grams("a b c d e f g h i") == ["a b c d e f g h", "b c d e f g h i"]

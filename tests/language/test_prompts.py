@@ -55,46 +55,6 @@ def test_every_operator_has_its_own_prompt_with_good_examples():
             assert all(word in negative for word in taken)
 
 
-def test_a_good_reply_is_read():
-    assert read_reply(f" {json.dumps(GOOD)}\n", CAPTION_FORM) == ("A cat on a mat",)
-    assert read_reply(" \n", CAPTION_FORM) == read_reply(None, CAPTION_FORM) == NO_REPLY
-    assert read_reply('{"new": "tennis ball"}', WORD_FORM) == ("tennis ball",)
-    assert read_reply('{"second": "cat", "first": "dog"}', PAIR_FORM) == ("dog", "cat")
-
-
-def test_other_text_is_invalid_json():
-    long = json.dumps(GOOD | {"negative": "word " * 10_000})
-    for text in (
-        "Here: a cat",
-        json.dumps(GOOD)[:-1],
-        "[" * 900,
-        "1" * 1200 + "x",
-        '{"negative": "a\x01b"}',
-        long,
-    ):
-        assert read_reply(text, CAPTION_FORM) == INVALID_JSON
-
-
-def test_other_json_has_wrong_fields():
-    values = ("", "  ", ["a cat"], "a\ncat", "x" * (MAX_NEGATIVE + 1), "\u732b")
-    for fields in (
-        [],
-        7,
-        None,
-        {},
-        {"new": "a cat"},
-        GOOD | {"more": 1},
-        *({"negative": one} for one in values),
-    ):
-        assert read_reply(json.dumps(fields), CAPTION_FORM) == WRONG_FIELDS
-
-
-def test_what_fits_no_gap_is_no_word():
-    for word in ["", " ", "dog, cat", "a\nb", "one of the", "___", "<dog>", "9", "x" * 60, 7]:
-        assert read_reply(json.dumps({"new": word}), WORD_FORM) == WRONG_FIELDS
-        assert read_reply(json.dumps({"first": "dog", "second": word}), PAIR_FORM) == WRONG_FIELDS
-
-
 def test_the_pattern_lets_through_what_json_writes_as_it_is():
     """Structured output takes the pattern for the bytes between the quotes: none may need an escape."""
     pattern = re.compile(PATTERNS["negative"])
@@ -105,14 +65,32 @@ def test_the_pattern_lets_through_what_json_writes_as_it_is():
 
 
 def test_keys_distinguish_requests_and_forget_the_order_of_settings():
-    prompt = make_messages(REPLACE, "a dog", [])
-    key = request_key("0" * 32, prompt, "m", {"temperature": 0.7, "seed": 1})
+    prompt, settings = make_messages(REPLACE, "a dog", []), {"temperature": 0.7, "seed": 1}
+    added, taken = make_messages(ADD, "a dog", []), make_messages(REPLACE, "a dog", ["a"])
+    key = request_key("0" * 32, prompt, "m", settings)
     assert key == request_key("0" * 32, prompt, "m", {"seed": 1, "temperature": 0.7})
     others = {
-        request_key("1" * 32, prompt, "m", {"temperature": 0.7, "seed": 1}),
-        request_key("0" * 32, make_messages(ADD, "a dog", []), "m", {"temperature": 0.7, "seed": 1}),
-        request_key("0" * 32, make_messages(REPLACE, "a dog", ["a"]), "m", {"temperature": 0.7, "seed": 1}),
-        request_key("0" * 32, prompt, "n", {"temperature": 0.7, "seed": 1}),
-        request_key("0" * 32, prompt, "m", {"temperature": 0.7, "seed": 2}),
+        request_key("1" * 32, prompt, "m", settings),
+        request_key("0" * 32, added, "m", settings),
+        request_key("0" * 32, taken, "m", settings),
+        request_key("0" * 32, prompt, "n", settings),
+        request_key("0" * 32, prompt, "m", settings | {"seed": 2}),
     }
     assert len(others | {key}) == 6 and re.fullmatch("[0-9a-f]{64}", key)
+
+
+def test_replies_are_read_strictly():
+    assert read_reply(f" {json.dumps(GOOD)}\n", CAPTION_FORM) == ("A cat on a mat",)
+    assert read_reply(" \n", CAPTION_FORM) == read_reply(None, CAPTION_FORM) == NO_REPLY
+    assert read_reply('{"new": "tennis ball"}', WORD_FORM) == ("tennis ball",)
+    assert read_reply('{"second": "cat", "first": "dog"}', PAIR_FORM) == ("dog", "cat")
+    texts = ["Here: a cat", json.dumps(GOOD)[:-1], "[" * 900, "1" * 1200 + "x", '{"negative": "a\x01b"}']
+    for text in [*texts, json.dumps({"negative": "word " * 10_000})]:
+        assert read_reply(text, CAPTION_FORM) == INVALID_JSON
+    values = ("", "  ", ["a cat"], "a\ncat", "x" * (MAX_NEGATIVE + 1), "\u732b")
+    others = [[], 7, None, {}, {"new": "a cat"}, GOOD | {"more": 1}]
+    for fields in [*others, *({"negative": one} for one in values)]:
+        assert read_reply(json.dumps(fields), CAPTION_FORM) == WRONG_FIELDS
+    for word in ["", " ", "dog, cat", "a\nb", "one of the", "___", "<dog>", "9", "x" * 60, 7]:
+        assert read_reply(json.dumps({"new": word}), WORD_FORM) == WRONG_FIELDS
+        assert read_reply(json.dumps({"first": "dog", "second": word}), PAIR_FORM) == WRONG_FIELDS

@@ -18,31 +18,21 @@ CAPTIONS = (
 
 
 def test_words_take_the_tags_of_those_whose_place_they_have():
+    parser = load()
     for old, new in [
-        ("A dog on a mat", "A cat on a mat"),
         ("A dog on a mat", "An owl on a mat"),
         ("A dog on a mat", "A dog on a rug"),
         ("A dog, a cat", "A doggy, a cat"),
         ("Two men sit.", "Two women sit."),
     ]:
-        parser = load()
         tokens, want = parser.tokens([old, new])
+        places = [(one.text, one.start, one.end) for one in want]
+        tags = [(one.tag, one.dep, one.head) for one in tokens]
         found = splice_tokens(tokens, old, new)
-        assert [(one.text, one.start, one.end) for one in found] == [
-            (one.text, one.start, one.end) for one in want
-        ]
-        assert [(one.tag, one.dep, one.head) for one in found] == [
-            (one.tag, one.dep, one.head) for one in tokens
-        ]
-
-
-def test_texts_of_other_forms_are_refused():
-    for old, new in [
-        ("A dog on a mat", "A guinea pig on a mat"),
-        ("A dog", "A dog"),
-        ("A dog runs", "A runs"),
-    ]:
-        assert splice_tokens(load().tokens([old])[0], old, new) is None
+        assert [(one.text, one.start, one.end) for one in found] == places
+        assert [(one.tag, one.dep, one.head) for one in found] == tags
+    for old, new in [("A dog", "A guinea pig"), ("A dog", "A dog"), ("A dog runs", "A runs")]:
+        assert splice_tokens(parser.tokens([old])[0], old, new) is None, new
 
 
 def test_verdicts_are_those_of_a_parse():

@@ -8,15 +8,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import raycomp
-from raycomp.config import ClusterConfig, ModelConfig, ParserConfig
+from raycomp.config import ClusterConfig, ModelConfig, ParserConfig, ScorerConfig
 from raycomp.language.concepts import parse_concepts
 from raycomp.language.overlap import count_context, count_phrase, get_new_phrase, say_phrase
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.parser import load_lexicon, load_parser
-from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.judges import load_reader
 from raycomp.training.config import FitConfig, TrainConfig
-from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
+from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE
+from tests.negatives.written import run
 
 SCREENED = {"screen": 3.0, "per_caption": 99, "candidates": 6}
 
@@ -24,14 +24,6 @@ SCREENED = {"screen": 3.0, "per_caption": 99, "candidates": 6}
 @pytest.fixture(scope="module")
 def curated(curated) -> Path:
     return curated[1]
-
-
-def run(source: Path, out: Path, **options: object) -> list[dict]:
-    config = NegativesConfig(
-        input=str(source), negatives=WritingConfig(**options), cluster=ClusterConfig(executor="local")
-    )
-    raycomp.negatives(config, str(out))
-    return [row for path in sorted((out / "negatives").iterdir()) for row in pq.read_table(path).to_pylist()]
 
 
 @pytest.fixture(scope="module")
@@ -81,42 +73,36 @@ def test_flagged_negatives_are_dropped_only_on_request(curated, screened, tmp_pa
 
 
 def test_what_an_edit_brings_in():
+    parser, lexicon = load_parser(), load_lexicon()
     for op, kind, concepts, text, phrase in [
         (REPLACE, OBJECT, ("dog", "cat"), "A black cat on a bench", ("cat",)),
         (REPLACE, ATTRIBUTE, ("black", "red"), "A red dog on a bench", ("dog", "red")),
         (ADD, ATTRIBUTE, ("wooden", "-black"), "A dog on a wooden bench", ("bench", "wooden")),
         (ADD, RELATION, ("behind", "tree"), "A dog behind a tree", ("tree",)),
         (REPLACE, RELATION, ("on", "under"), "A dog under a bench", ()),
-        (SWAP, OBJECT, ("dog", "bench"), "A bench on a dog", ()),
         ("REPLACE+ADD", "object+object", ("dog", "cat", "hat"), "A cat and a hat", ()),
     ]:
-        parser, lexicon = load_parser(), load_lexicon()
         parsed = parse_concepts(text, parser.tokens([text])[0], lexicon, parser.labels)
         assert get_new_phrase(op, kind, concepts, parsed) == phrase
 
 
 def test_only_a_curation_by_the_scorer_is_screened(curated, tmp_path):
-    plain = str(tmp_path / "captions.parquet")
-    pq.write_table(pq.read_table(curated / "subset" / "kept.parquet", columns=["uid"]), plain)
-    with pytest.raises(ValueError, match=r"negatives.screen=3.0: must be 0 without rank"):
-        WritingConfig(screen=3.0, rank=False)
-    with pytest.raises(ValueError, match=r"negatives.drop_suspects=True: must be false"):
-        WritingConfig(drop_suspects=True)
-    other = raycomp.config.ScorerConfig(model="RN50", weights="random:1")
-    config = NegativesConfig(input=str(curated), negatives=WritingConfig(screen=3.0), scorer=other)
-    with pytest.raises(ValueError, match=r"negatives.screen=3.0: needs photos that the scorer embedded"):
-        raycomp.negatives(config, str(tmp_path / "out"))
+    for options, said in [
+        ({"screen": 3.0, "rank": False}, r"negatives.screen=3.0: must be 0 without rank"),
+        ({"drop_suspects": True}, r"negatives.drop_suspects=True: must be false"),
+        ({"screen": 3.0}, r"negatives.screen=3.0: needs photos that the scorer embedded"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            run(curated, tmp_path / "out", ScorerConfig(model="RN50", weights="random:1"), **options)
 
 
 def test_neighbours_are_exported_and_trained_on(curated, tiny_scorer, tmp_path):
     """The three nearest photos of a file, by the stored embeddings; a training puts them in one batch."""
     run(curated, tmp_path / "out", export=("neighbours",), per_caption=1)
     kept = pq.read_table(curated / "subset" / "kept.parquet", columns=["uid"])["uid"].to_pylist()
-    seen = 0
+    neighbours, seen = tmp_path / "out" / "exports" / "neighbours", []
     for path, scores in zip(
-        sorted((tmp_path / "out" / "exports" / "neighbours").iterdir()),
-        sorted((curated / "scores").iterdir()),
-        strict=True,
+        sorted(neighbours.iterdir()), sorted((curated / "scores").iterdir()), strict=True
     ):
         table = pq.read_table(scores, columns=["uid", "image_embedding"]).to_pylist()
         known = {one["uid"]: np.array(one["image_embedding"]) for one in table if one["uid"] in kept}
@@ -125,11 +111,11 @@ def test_neighbours_are_exported_and_trained_on(curated, tiny_scorer, tmp_path):
             close = sorted((known[row["uid"]] @ known[uid] for uid in others), reverse=True)[:3]
             found = [known[row["uid"]] @ known[uid] for uid in row["neighbours"]]
             np.testing.assert_allclose(found, close, atol=1e-6)
-            seen += 1
-    assert seen == len(kept)
+            seen.append(row["uid"])
+    assert len(seen) == len(kept)
     config = TrainConfig(
         input=str(curated),
-        hard_images=str(tmp_path / "out" / "exports" / "neighbours"),
+        hard_images=str(neighbours),
         model=ModelConfig(name=tiny_scorer.model, weights=tiny_scorer.weights),
         train=FitConfig(steps=2, batch_size=6),
         cluster=ClusterConfig(executor="local"),
