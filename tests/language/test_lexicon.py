@@ -47,44 +47,6 @@ FORMS = Forms({"sheep": "sheep", "person": "people"}, {}, {}, frozenset(["hug"])
 LEXICON = Lexicon(ROWS, FORMS)
 
 
-def test_words_are_found_in_any_form():
-    found = "Dogs=dog, PUPS=puppy, couches=sofa, traffic  lights=traffic light, people=person, hugging=hug"
-    for text, group in (pair.split("=") for pair in found.split(", ")):
-        assert LEXICON.find(text).group == group
-    assert LEXICON.find("ghost") is LEXICON.find("") is None
-
-
-def test_siblings_are_neither_alike_nor_rare():
-    assert LEXICON.siblings(LEXICON.find("doggy")) == ("cat",)
-    assert LEXICON.siblings(LEXICON.find("puppy")) == ("cat",)
-    assert LEXICON.siblings(LEXICON.find("cat")) == ("dog", "puppy")
-    assert LEXICON.siblings(LEXICON.find("axolotl")) == ("dog", "puppy", "cat")
-
-
-def test_kinds_go_one_way_and_over_synonyms():
-    assert LEXICON.is_kind_of("pups", "doggy") and LEXICON.is_kind_of("puppy", "animal")
-    assert not LEXICON.is_kind_of("dog", "puppy") and not LEXICON.is_kind_of("cat", "dog")
-    assert LEXICON.are_synonyms("sofas", "Couch") and not LEXICON.are_synonyms("dog", "puppy")
-    assert LEXICON.are_synonyms("ghost", "Ghost") and not LEXICON.are_synonyms("ghost", "spook")
-
-
-def test_plurals():
-    plurals = "dog dogs, fox foxes, party parties, boy boys, fireman firemen, human humans, sheep sheep"
-    for word, plural in (*(pair.split() for pair in plurals.split(", ")), ("young person", "young people")):
-        assert LEXICON.plural(word) == plural
-        assert word == "fireman" or LEXICON.singular(plural) == word
-
-
-def test_a_noun_drops_its_ending_by_rule_and_a_base_is_shorter_still():
-    for word, noun, base in [
-        ("parties", "party", "party"),
-        ("lies", "ly", "lie"),
-        ("boxes", "box", "box"),
-        ("buses", "buse", "bus"),
-    ]:
-        assert (drop_s(word), get_base_form(word)) == (noun, base)
-
-
 def test_articles_follow_the_sound():
     for article, words in (
         ("an", "owl, umbrella, old unicorn, hour, unimpressed cat, X-ray, honor guard, usher"),
@@ -100,3 +62,33 @@ def test_a_word_in_two_sets_is_refused():
         Lexicon([*ROWS, row(OBJECT, "toy", "stuffed toy, pup")], FORMS)
     with pytest.raises(ValueError, match="unknown marks"):
         Lexicon([row(OBJECT, "toy", "doll", "", ["loud"])], FORMS)
+
+
+def test_words_are_found_in_any_form_with_their_kinds_and_siblings():
+    found = "Dogs=dog, PUPS=puppy, couches=sofa, traffic  lights=traffic light, people=person, hugging=hug"
+    for text, group in (pair.split("=") for pair in found.split(", ")):
+        assert LEXICON.find(text).group == group
+    assert LEXICON.find("ghost") is LEXICON.find("") is None
+    siblings = {
+        "doggy": ("cat",),
+        "puppy": ("cat",),
+        "cat": ("dog", "puppy"),
+        "axolotl": ("dog", "puppy", "cat"),
+    }
+    assert {word: LEXICON.siblings(LEXICON.find(word)) for word in siblings} == siblings, (
+        "neither alike nor rare"
+    )
+    assert LEXICON.is_kind_of("pups", "doggy") and LEXICON.is_kind_of("puppy", "animal")
+    assert not LEXICON.is_kind_of("dog", "puppy") and not LEXICON.is_kind_of("cat", "dog")
+    assert LEXICON.are_synonyms("sofas", "Couch") and not LEXICON.are_synonyms("dog", "puppy")
+    assert LEXICON.are_synonyms("ghost", "Ghost") and not LEXICON.are_synonyms("ghost", "spook")
+
+
+def test_plurals_and_bases():
+    plurals = "dog dogs, fox foxes, party parties, boy boys, fireman firemen, human humans, sheep sheep"
+    for word, plural in (*(pair.split() for pair in plurals.split(", ")), ("young person", "young people")):
+        assert LEXICON.plural(word) == plural
+        assert word == "fireman" or LEXICON.singular(plural) == word
+    for words in ("parties party party", "lies ly lie", "boxes box box", "buses buse bus"):
+        word, noun, base = words.split()
+        assert (drop_s(word), get_base_form(word)) == (noun, base)

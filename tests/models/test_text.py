@@ -121,12 +121,6 @@ def test_equals_plain_encoding(widths):
         assert (alone_GD - encode_plain(model, many.caption_GN)).abs().max() < 1e-5
 
 
-def test_nothing_embeds_to_nothing():
-    for plain in [False, True]:
-        encoder = TextEncoder(make_model(plain, no_causal_mask=True) if plain else make_model(), CPU)
-        assert [part.shape for part in encoder.embed(np.zeros((0, 77), np.int64))] == [(0, 48), (0, 48)]
-
-
 @BOTH_WIDTHS
 def test_a_caption_is_encoded_to_the_same_bits_in_any_company(widths):
     for precision in [torch.float32, torch.bfloat16]:
@@ -144,37 +138,6 @@ def test_a_caption_is_encoded_to_the_same_bits_in_any_company(widths):
                     assert torch.equal(text_KD, together[i]), precision
 
 
-def test_an_end_of_text_inside_the_caption_ends_it():
-    model, token_GN = make_model(), open_clip.tokenize(["a dog <end_of_text> and a cat"]).numpy()
-    caption_GD, _ = TextEncoder(model, CPU).embed(token_GN)
-    assert (caption_GD - encode_plain(model, token_GN)).abs().max() < 1e-5
-
-
-def test_texts_that_share_no_prefix_are_refused():
-    token_KN = open_clip.tokenize(["a dog", "a skateboarding dog"]).numpy()
-    with pytest.raises(ValueError, match="caption 0 has 4 tokens, one of its counterfactuals 5"):
-        TextEncoder(make_model(), CPU).embed(token_KN[:1], token_KN[1:], np.array([1]))
-    token_KN[1, 0] = 7
-    with pytest.raises(ValueError, match="start token"):
-        TextEncoder(make_model(), CPU).embed(token_KN)
-
-
-def test_a_bidirectional_tower_takes_the_plain_path_and_stays_right():
-    model = make_model(custom_text=True, no_causal_mask=True)
-    assert find_tower(model) is None
-    assert_equals_plain(model, draw_texts(10, seed=4))
-
-
-def test_widths_that_do_not_fit_the_tower_are_refused():
-    plain = make_model(custom_text=True, no_causal_mask=True)
-    for model, widths, said in [
-        (make_model(), (32, 152), "32,152: the last must be .* context, 154"),
-        (plain, (32, 160), "32,160: this model's .*; leave it out"),
-    ]:
-        with pytest.raises(UserError, match=rf"^scorer\.text_widths={said}$"):
-            TextEncoder(model, CPU, widths=widths)
-
-
 def encode(model, token_BN, encode):
     model.zero_grad()
     text_BD = encode(token_BN)
@@ -183,7 +146,8 @@ def encode(model, token_BN, encode):
     return text_BD.detach(), grads
 
 
-def test_short_texts_have_the_embeddings_and_gradients_of_whole_ones(tiny_scorer):
+def test_short_texts_have_the_embeddings_and_gradients_of_whole_ones(tiny_scorer, monkeypatch):
+    """Nothing is cut where a tower reads at the last place."""
     model = Clip(tiny_scorer).model.double()
     token_BN = open_clip.tokenize(["a dog", "", "a small red dog next to a very large blue cat"])
     short, whole = (
@@ -193,12 +157,41 @@ def test_short_texts_have_the_embeddings_and_gradients_of_whole_ones(tiny_scorer
     assert short[1].keys() == whole[1].keys()
     for name, grad in whole[1].items():
         torch.testing.assert_close(short[1][name], grad, rtol=1e-9, atol=1e-9, msg=name)
-
-
-def test_nothing_is_cut_where_a_tower_reads_at_the_last_place(tiny_scorer, monkeypatch):
-    model, asked = Clip(tiny_scorer).model, []
+    asked = []
     monkeypatch.setattr(model, "encode_text", lambda t: asked.append(t.shape[1]) or torch.zeros(len(t), 32))
     for pool, seen in (("argmax", []), ("last", [77])):
         model.text_pool_type = pool
-        encode_text(model, open_clip.tokenize(["a dog"]))
+        encode_text(model, token_BN[:1])
         assert asked == seen
+
+
+def test_equals_plain_encoding_where_there_is_little_or_no_prefix():
+    """A bidirectional tower; no text; an end of text inside the caption."""
+    plain, model = make_model(custom_text=True, no_causal_mask=True), make_model()
+    assert find_tower(plain) is None
+    assert_equals_plain(plain, draw_texts(10, seed=4))
+    for one in (plain, model):
+        encoded = TextEncoder(one, CPU).embed(np.zeros((0, 77), np.int64))
+        assert [part.shape for part in encoded] == [(0, 48), (0, 48)]
+    token_GN = open_clip.tokenize(["a dog <end_of_text> and a cat"]).numpy()
+    caption_GD, _ = TextEncoder(model, CPU).embed(token_GN)
+    assert (caption_GD - encode_plain(model, token_GN)).abs().max() < 1e-5
+
+
+def test_what_cannot_be_encoded_is_refused():
+    token_KN, model = open_clip.tokenize(["a dog", "a skateboarding dog"]).numpy(), make_model()
+    with pytest.raises(ValueError, match="caption 0 has 4 tokens, one of its counterfactuals 5"):
+        TextEncoder(model, CPU).embed(token_KN[:1], token_KN[1:], np.array([1]))
+    token_KN[1, 0] = 7
+    with pytest.raises(ValueError, match="start token"):
+        TextEncoder(model, CPU).embed(token_KN)
+    for one, widths, said in [
+        (model, (32, 152), "32,152: the last must be .* context, 154"),
+        (
+            make_model(custom_text=True, no_causal_mask=True),
+            (32, 160),
+            "32,160: this model's .*; leave it out",
+        ),
+    ]:
+        with pytest.raises(UserError, match=rf"^scorer\.text_widths={said}$"):
+            TextEncoder(one, CPU, widths=widths)
