@@ -32,14 +32,6 @@ CHOICES = [
 ]
 
 
-def test_every_sound_row_is_counted_once():
-    (row,) = measure_overlap(CHOICES, load_parser(), None)
-    assert (row.count, row.left_out, row.regenerated, count_calls(row.explained)) == (4, 1, None, (2, 3))
-    assert row.explained == {REPLACE: 1, SWAP: 1, TWO_CALLS: 1, NONE: 1}
-    assert (row.named, row.agreed, row.agreed_kind) == (2, 2, 2)
-    assert sum(row.reasons.values()) == row.explained[NONE]
-
-
 def reworded(place, positive, paraphrase, negative, defects=()):
     return Choice("pp", "made", str(place), "1.jpg", (positive, paraphrase), (negative,), defects=defects)
 
@@ -51,15 +43,6 @@ PARAPHRASED = [
     reworded(3, "A dog on a mat.", "The dogs on the mat!", "A cat on a mat."),
     reworded(4, "A dog on a mat.", "A cat on a mat.", "A dog on a mat.", (EQUAL,)),
 ]
-
-
-def test_second_true_captions_are_explained_like_negatives():
-    """One by a REPLACE, one by two calls, one by nothing, one is the same; a row with a defect is out."""
-    (row,) = measure_overlap(PARAPHRASED, load_parser(), None)
-    assert row.paraphrased == {REPLACE: 1, TWO_CALLS: 1, NONE: 2}
-    assert count_calls(row.paraphrased) == (1, 2)
-    assert row.explained == {REPLACE: 4}
-    assert not measure_overlap(CHOICES, load_parser(), None)[0].paraphrased
 
 
 def test_the_null_stands_next_to_the_negatives_in_table_and_plot():
@@ -79,11 +62,6 @@ def test_the_null_stands_next_to_the_negatives_in_table_and_plot():
     assert [float(rect.get("width")) for rect in rects] == [0, WIDTH / 4, 0, WIDTH / 4, WIDTH / 2]
 
 
-def test_the_rules_write_a_plain_swap_again():
-    (row,) = measure_overlap(CHOICES[1:2], load_parser(), load_lexicon())
-    assert (row.same_edit, row.regenerated) == (1, 1)
-
-
 def test_a_benchmark_in_a_store_is_probed_as_on_a_disk(bucket, tmp_path):
     row = {"bbox_x": 0, "bbox_y": 0, "bbox_w": 9, "bbox_h": 9, "image_path": "1.jpg"}
     row |= {"true_caption": "A dog chases a cat.", "false_caption": "A cat chases a dog."}
@@ -96,3 +74,16 @@ def test_a_benchmark_in_a_store_is_probed_as_on_a_disk(bucket, tmp_path):
     assert join_text(found.blocks) == join_text(here.measure().blocks)
     (row,) = found.rows
     assert (row["count"], row["explained"], row["left_out"]) == (1, {SWAP: 1}, 1)
+
+
+def test_every_sound_row_and_second_true_caption_is_counted_once():
+    """Of these one by a REPLACE, one by two calls, one by nothing, one is the same; a defect is out."""
+    (row,) = measure_overlap(CHOICES, load_parser(), None)
+    assert (row.count, row.left_out, row.regenerated, count_calls(row.explained)) == (4, 1, None, (2, 3))
+    assert row.explained == {REPLACE: 1, SWAP: 1, TWO_CALLS: 1, NONE: 1} and not row.paraphrased
+    assert (row.named, row.agreed, row.agreed_kind, sum(row.reasons.values())) == (2, 2, 2, 1)
+    (row,) = measure_overlap(PARAPHRASED, load_parser(), None)
+    assert row.paraphrased == {REPLACE: 1, TWO_CALLS: 1, NONE: 2} and row.explained == {REPLACE: 4}
+    assert count_calls(row.paraphrased) == (1, 2)
+    (row,) = measure_overlap(CHOICES[1:2], load_parser(), load_lexicon())
+    assert (row.same_edit, row.regenerated) == (1, 1), "the rules write a plain swap again"

@@ -29,67 +29,56 @@ PAIRS = {
 
 def write_negatives(folder: Path, scorer: ScorerConfig, curated: Path | None = None) -> str:
     """Write what ``raycomp negatives`` leaves of four captions: a file's, or those of a curation."""
+    kinds = {"op": "SWAP", "kind": "attribute", "calls": 1, "concepts": []}
     rows = [
-        {
-            "uid": f"{i:032x}",
-            "caption": caption,
-            "negatives": [{"text": text, "op": "SWAP", "kind": "attribute", "calls": 1, "concepts": []}],
-            "status": "ok",
-        }
+        {"uid": f"{i:032x}", "caption": caption, "negatives": [{"text": text, **kinds}], "status": "ok"}
         for i, (caption, text) in enumerate(PAIRS.items())
     ]
     (folder / "negatives").mkdir(parents=True)
     table = pa.Table.from_pylist(rows, schema=NEGATIVES_SCHEMA)
     pq.write_table(table, folder / "negatives" / "00000.parquet")
     config = to_dict(NegativesConfig(input=str(curated or folder / "captions.parquet"), scorer=scorer))
-    run = {"kind": "negatives", "status": "finished", "config": config, "versions": {}, "warnings": []}
     behind = identify(json.loads((curated / "run.json").read_text())) if curated else "0"
-    run |= {"fingerprint": {"input": behind, "scorer": fingerprint_scorer(scorer)}}
-    run |= {"funnel": {"read": 4, "corpus": 4, "kept": 4, "dropped": {}}}
-    (folder / "run.json").write_text(json.dumps(run))
-    seal(Folder(str(folder)))
-    return str(folder)
+    fingerprint = {"input": behind, "scorer": fingerprint_scorer(scorer)}
+    funnel = {"read": 4, "corpus": 4, "kept": 4, "dropped": {}}
+    return str(write_run(folder, kind="negatives", config=config, fingerprint=fingerprint, funnel=funnel))
 
 
 def write_curation(folder: Path, scorer: ScorerConfig, **columns: list[str]) -> Path:
     """Write what the probe reads of a curation of the four captions, and a fifth of the first image."""
-    captions = [*PAIRS, "a cube beside a ball"]
     vectors = np.random.default_rng(len(scorer.weights)).standard_normal((5, 32)).astype(np.float32)
     rows = {
         "uid": [f"{i:032x}" for i in range(5)],
-        "caption": captions,
+        "caption": [*PAIRS, "a cube beside a ball"],
         "image_sha256": ["a", "b", "c", "d", "a"],
         "image_embedding": pa.array(list(vectors), pa.list_(pa.float32(), 32)),
         "shard": ["0.tar"] * 5,
         "status": ["ok"] * 5,
-    } | columns
-    for name, table in (("scores/00000", pa.table(rows)), ("subset/kept", pa.table(rows))):
-        (folder / name).parent.mkdir(parents=True)
-        pq.write_table(table, folder / f"{name}.parquet")
-    cut = {"count": 5, "bits": None, "uid": None}
-    run = {"kind": "curate", "status": "finished", "config": to_dict(by_cpi(scorer=scorer))}
-    run |= {
-        "fingerprint": {"shards": 1, "scorer": fingerprint_scorer(scorer)},
-        "versions": {},
-        "warnings": [],
     }
-    run |= {"scores": "scores", "funnel": {"read": 5, "corpus": 5, "kept": 5, "dropped": {}}}
-    run |= {"gates": {"num_corpus": 5, "align": cut, "attribute": None, "num_scored": None}}
-    (folder / "run.json").write_text(json.dumps(run))
-    seal(Folder(str(folder)))
-    return folder
+    for name in ("scores/00000", "subset/kept"):
+        (folder / name).parent.mkdir(parents=True)
+        pq.write_table(pa.table(rows | columns), folder / f"{name}.parquet")
+    cut = {"count": 5, "bits": None, "uid": None}
+    return write_run(
+        folder,
+        kind="curate",
+        config=to_dict(by_cpi(scorer=scorer)),
+        fingerprint={"shards": 1, "scorer": fingerprint_scorer(scorer)},
+        scores="scores",
+        funnel={"read": 5, "corpus": 5, "kept": 5, "dropped": {}},
+        gates={"num_corpus": 5, "align": cut, "attribute": None, "num_scored": None},
+    )
 
 
 def write_selection(folder: Path, curated: Path) -> Path:
     """Write what a selection of all of a curation leaves."""
     run = json.loads((curated / "run.json").read_text())
     pointed = {"scores": identify(run), "shards": run["fingerprint"]["shards"]}
-    run |= {"kind": "select", "fingerprint": pointed, "scores": str(curated / "scores")}
     (folder / "subset").mkdir(parents=True)
     (folder / "subset/kept.parquet").write_bytes((curated / "subset/kept.parquet").read_bytes())
-    (folder / "run.json").write_text(json.dumps(run))
-    seal(Folder(str(folder)))
-    return folder
+    return write_run(
+        folder, **run | {"kind": "select", "fingerprint": pointed, "scores": str(curated / "scores")}
+    )
 
 
 def run_probe(out: Path, *options: str) -> dict:
@@ -200,9 +189,8 @@ def test_overlap_reads_benchmarks_and_draws(shared, tmp_path, capsys):
     page = (tmp_path / "report.html").read_text()
     assert page.count("<table>") == 2 and "<svg" in page and "swap_att" in page
     table = list(csv.DictReader((tmp_path / "tables/overlap-1.csv").open()))
-    assert len(table) == len(rows) + 2 and float(table[0]["one call, % low"]) <= float(
-        table[0]["one call, %"]
-    )
+    assert len(table) == len(rows) + 2
+    assert float(table[0]["one call, % low"]) <= float(table[0]["one call, %"])
     assert main(["show", str(tmp_path)]) == 0
     assert f"{run['funnel']['kept']}  kept" in capsys.readouterr().out
 
@@ -220,3 +208,10 @@ def test_mistakes_are_one_line(tmp_path, capsys):
         assert main(["probe", *line, "--out", str(tmp_path / "out")]) == USER_ERROR
         said = capsys.readouterr().err
         assert message in said and said.count("\n") == 1, line
+
+
+def write_run(folder: Path, **fields) -> Path:
+    run = {"status": "finished", "versions": {}, "warnings": []} | fields
+    (folder / "run.json").write_text(json.dumps(run))
+    seal(Folder(str(folder)))
+    return folder
