@@ -1,6 +1,7 @@
 """What is frozen and adapted; experts and prompts in the blocks of a tower."""
 
 import copy
+import itertools
 import math
 
 import pytest
@@ -166,22 +167,21 @@ def draw(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
 
 
+@pytest.mark.parametrize("tasks", [None, [1, 0, 1]])
 @torch.no_grad()
-def test_positions_and_tasks_weigh_the_experts():
-    for tasks in [None, [1, 0, 1]]:
-        layer, x_RNI = make(Routes(None if tasks is None else torch.tensor(tasks))), draw(ROWS, PLACES, WIDTH)
-        layer.task_GE = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
-        found = layer(x_RNI)
-        for row in range(ROWS):
-            for place in range(PLACES):
-                x_I = x_RNI[row, place]
-                weights = torch.softmax(layer.router @ x_I, 0)
-                if tasks is not None:
-                    weights = (weights + layer.task_GE[tasks[row]]) / 2
-                wanted = layer.linear(x_I)
-                for weight, down, up in zip(weights, layer.down, layer.up, strict=True):
-                    wanted = wanted + 2 * weight * (up @ (down @ x_I))
-                torch.testing.assert_close(found[row, place], wanted)
+def test_positions_and_tasks_weigh_the_experts(tasks):
+    layer, x_RNI = make(Routes(None if tasks is None else torch.tensor(tasks))), draw(ROWS, PLACES, WIDTH)
+    layer.task_GE = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
+    found = layer(x_RNI)
+    for row, place in itertools.product(range(ROWS), range(PLACES)):
+        x_I = x_RNI[row, place]
+        weights = torch.softmax(layer.router @ x_I, 0)
+        if tasks is not None:
+            weights = (weights + layer.task_GE[tasks[row]]) / 2
+        wanted = layer.linear(x_I)
+        for weight, down, up in zip(weights, layer.down, layer.up, strict=True):
+            wanted = wanted + 2 * weight * (up @ (down @ x_I))
+        torch.testing.assert_close(found[row, place], wanted)
 
 
 def test_training_counts_the_best_two_of_every_position():
@@ -203,20 +203,6 @@ def test_training_counts_the_best_two_of_every_position():
     assert layer.share().tolist() == pytest.approx([count / sum(wanted) for count in wanted])
 
 
-def test_new_experts_change_no_bit_and_sit_in_every_block(tmp_path):
-    clip = load_start(write_model(tmp_path, vision_cfg=VISION)).requires_grad_(False).eval()
-    plain, image = copy.deepcopy(clip), draw(ROWS, 3, 32, 32)
-    blocks = find_blocks(clip, "method=cl-moe")["image"]
-    layers = list(add_experts(blocks, EXPERTS, RANK, Routes(), torch.Generator().manual_seed(0)))
-    assert len(layers) == 6
-    with torch.inference_mode():
-        assert clip.encode_image(image).equal(plain.encode_image(image))
-    clip.train().encode_image(image).square().sum().backward()
-    assert all(layer.up.grad is not None and layer.up.grad.abs().sum() > 0 for layer in layers)
-    trained = {name.rpartition(".")[2] for name, p in clip.named_parameters() if p.requires_grad}
-    assert trained == {"down", "up", "router"}
-
-
 @pytest.fixture
 def block(tmp_path):
     return find_blocks(load_start(write_model(tmp_path)), "method=diki")["image"][0]
@@ -235,33 +221,37 @@ def slow(attention, x_NW, prompts: Prompts) -> torch.Tensor:
     width, num = 32, attention.num_heads
     query_NW = x_NW @ attention.in_proj_weight[:width].T + attention.in_proj_bias[:width]
     size, found = width // num, torch.zeros(len(x_NW), width)
-    for place in range(len(x_NW)):
-        for head in range(num):
-            part = slice(head * size, (head + 1) * size)
-            logits = [float(query_NW[place, part] @ key[part]) / math.sqrt(size) for key in prompts.key[0]]
-            weights = [math.exp(logit) for logit in logits]
-            for weight, value in zip(weights, prompts.value[0], strict=True):
-                found[place, part] += weight / sum(weights) * value[part]
+    for place, head in itertools.product(range(len(x_NW)), range(num)):
+        part = slice(head * size, (head + 1) * size)
+        logits = [float(query_NW[place, part] @ key[part]) / math.sqrt(size) for key in prompts.key[0]]
+        weights = [math.exp(logit) for logit in logits]
+        for weight, value in zip(weights, prompts.value[0], strict=True):
+            found[place, part] += weight / sum(weights) * value[part]
     return found
 
 
-def test_new_prompts_change_no_bit(block):
-    x_RNW, generator = draw(ROWS, PLACES, 32), torch.Generator().manual_seed(0)
-    for num in (0, 1):
-        plain, own = copy.deepcopy(block).eval(), copy.deepcopy(block).eval()
-        add_prompts([own], 1, PromptChoice([Prompts(1, CONTEXTS, 32, generator) for _ in range(num)]))
-        for mask in (None, torch.full((PLACES, PLACES), -torch.inf).triu(1)):
-            with torch.inference_mode():
-                assert own(x_RNW, attn_mask=mask).equal(plain(x_RNW, attn_mask=mask))
-
-
-def test_prompts_are_of_the_first_blocks_and_have_gradients(tmp_path):
-    clip = load_start(write_model(tmp_path, vision_cfg=VISION)).requires_grad_(False)
-    prompts = Prompts(2, CONTEXTS, 32, torch.Generator().manual_seed(0))
-    blocks = find_blocks(clip, "method=diki")["image"]
+def test_new_experts_and_prompts_change_no_bit_sit_in_their_blocks_and_learn(tmp_path):
+    """Of prompts, values of 0 hide the keys, for one step."""
+    plain = load_start(write_model(tmp_path, vision_cfg=VISION)).requires_grad_(False).eval()
+    moe, diki, image = copy.deepcopy(plain), copy.deepcopy(plain), draw(ROWS, 3, 32, 32)
+    blocks, generator = find_blocks(moe, "method=cl-moe")["image"], torch.Generator().manual_seed(0)
+    layers = list(add_experts(blocks, EXPERTS, RANK, Routes(), generator))
+    prompts, blocks = Prompts(2, CONTEXTS, 32, generator), find_blocks(diki, "method=diki")["image"]
     third = blocks[2].attn
     add_prompts(blocks, 2, PromptChoice([prompts]))
-    assert blocks[2].attn is third
-    clip.train().encode_image(draw(ROWS, 3, 32, 32)).square().sum().backward()
-    assert prompts.value.grad is not None and prompts.value.grad.flatten(1).abs().sum(1).min() > 0
-    assert not prompts.key.grad.any(), "values of 0 hide the keys, for one step"
+    assert len(layers) == 6 and blocks[2].attn is third
+    for clip in (moe, diki):
+        with torch.inference_mode():
+            assert clip.encode_image(image).equal(plain.encode_image(image))
+        clip.train().encode_image(image).square().sum().backward()
+    assert all(layer.up.grad is not None and layer.up.grad.abs().sum() > 0 for layer in layers)
+    trained = {name.rpartition(".")[2] for name, p in moe.named_parameters() if p.requires_grad}
+    assert trained == {"down", "up", "router"}
+    assert prompts.value.grad.flatten(1).abs().sum(1).min() > 0 and not prompts.key.grad.any()
+    block = find_blocks(plain, "method=diki")["image"][0]
+    x_RNW, mask = draw(ROWS, PLACES, 32), torch.full((PLACES, PLACES), -torch.inf).triu(1)
+    for sets in ([], [Prompts(1, CONTEXTS, 32, generator)]):
+        own = copy.deepcopy(block)
+        add_prompts([own], 1, PromptChoice(sets))
+        with torch.inference_mode():
+            assert own(x_RNW, attn_mask=mask).equal(block(x_RNW, attn_mask=mask))
