@@ -20,7 +20,9 @@ def make_table(captions: list[str | None]) -> pa.Table:
     """Return captions with uids, and no others of their images."""
     others = pa.array([[] for _ in captions], pa.list_(pa.string()))
     uids = [f"{i:032x}" for i in range(len(captions))]
-    return pa.table({UID: uids, CAPTION: pa.array(captions, pa.string()), OTHERS: others})
+    return pa.table(
+        {UID: pa.array(uids, pa.string()), CAPTION: pa.array(captions, pa.string()), OTHERS: others}
+    )
 
 
 def write_captions(path: Path, captions: list[str | None]) -> str:
