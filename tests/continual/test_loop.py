@@ -110,11 +110,13 @@ def test_the_frozen_model_forgets_nothing_and_joint_training_is_asked_at_the_end
     assert not {"transfer", "learned", "forgetting_best"} & set(found)
 
 
-def test_a_head_learns_what_a_task_turns_and_forgets_the_ones_before(tmp_path):
-    result = read(*run("sequential", tmp_path, **{"head.steps": 150, "head.learning_rate": 0.01}))
-    name = f"composed {MERGED} both"
+def test_a_head_learns_what_a_task_turns_and_forgets_the_ones_before_and_stays_orthogonal(tmp_path):
+    loop, table = run("sequential", tmp_path, **{"head.steps": 150, "head.learning_rate": 0.01})
+    result, name = read(loop, table), f"composed {MERGED} both"
     matrix_TT, before_T = result.matrix(name), result.before(name)
     assert (np.diag(matrix_TT) > before_T + 10).all() and matrix_TT[-1, 0] < matrix_TT[0, 0] - 10
+    assert theta(loop).abs().max() > 0.05
+    assert loop.learner.read_out(loop.asked.split)["orthogonality_error"] <= 1e-6
 
 
 def test_without_the_synthetic_positive_nothing_but_the_anchors_train(tmp_path):
@@ -125,13 +127,6 @@ def test_without_the_synthetic_positive_nothing_but_the_anchors_train(tmp_path):
     assert (read(loop, table).of_method("gradient_mean") == 0).all()
     anchored, _ = run("no-synthetic", tmp_path / "b", **{"buffer.reading": "anchored"})
     assert not torch.equal(theta(anchored), new.theta_DD)
-
-
-def test_a_trained_head_is_orthogonal(tmp_path):
-    options = {"head.steps": 20, "head.learning_rate": 0.02, "head.hidden": 8}
-    loop, _ = run(FULL, tmp_path, make_stream(1, dim=512), **options)
-    assert theta(loop).abs().max() > 0.05
-    assert loop.learner.read_out(loop.asked.split)["orthogonality_error"] <= 1e-6
 
 
 def test_the_buffer_holds_so_many_of_each_task_and_no_more_than_there_are(tmp_path, whole):

@@ -12,19 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raycomp.config import override_all
+from raycomp.continual import tables
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import StreamRun
 from raycomp.continual.embed import find_place
 from raycomp.continual.scoring import BEFORE, METHOD, TASK, ZERO_SHOT, Result, is_done, measure, read_result
-from raycomp.continual.tables import (
-    Runs,
-    list_plots,
-    make_tables,
-    report_margin_gaps,
-    report_samples,
-    say_main,
-    write_long,
-)
 from raycomp.core.intervals import contrast
 from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
@@ -118,7 +110,7 @@ def test_a_metric_is_estimated_over_backbones_and_compared_by_seed():
     results = make_results()
     measured = {one_run: measure(one) for one_run, one in results.items()}
     lasts = [measured[StreamRun("world", "no-trust", seed)]["last"] for seed in range(4)]
-    runs = Runs("world", results, measured)
+    runs = tables.Runs("world", results, measured)
     found = runs.estimate("no-trust", "last")
     by_backbone = contrast([(lasts[0] + lasts[2]) / 2, (lasts[1] + lasts[3]) / 2])
     assert found.value == pytest.approx(np.mean(lasts)) and found.num == 4
@@ -126,7 +118,7 @@ def test_a_metric_is_estimated_over_backbones_and_compared_by_seed():
     against = runs.compare("no-trust", "frozen", "last")
     assert against.value == pytest.approx(np.mean(lasts) - 37.5)
     one = {one_run: measured[one_run] for one_run, result in results.items() if result.facts["backbone"] == 0}
-    assert Runs("world", results, one).estimate("no-trust", "last").num == 2
+    assert tables.Runs("world", results, one).estimate("no-trust", "last").num == 2
     assert runs.estimate("no-trust", "no such") is None
 
 
@@ -136,7 +128,7 @@ def test_the_csv_has_every_metric_and_the_tables_every_method(tmp_path):
         for one_run, one in make_results().items()
     }
     measured = {one_run: measure(one) for one_run, one in results.items()}
-    text = write_long(results, measured)
+    text = tables.write_long(results, measured)
     rows = list(csv.DictReader(io.StringIO(text)))
     assert list(rows[0]) == ["track", "method", "metric", "mean", "low", "high", "seeds"]
     assert {row["track"] for row in rows} == {"\u00a0=cmd(1)"}, "no formula"
@@ -144,19 +136,19 @@ def test_the_csv_has_every_metric_and_the_tables_every_method(tmp_path):
     assert "=cmd(1).last.all" in read_stream_metrics(Folder(str(tmp_path)), "continual.csv")
     last = {row["method"]: float(row["mean"]) for row in rows if row["metric"] == "last minus frozen"}
     assert last == pytest.approx({"compo-realign": 65 - 37.5, "no-trust": 51.5 - 37.5})
-    tables = make_tables(results, measured)
-    titles = [table.title.removeprefix("=cmd(1): ") for table in tables]
+    made = tables.make_tables(results, measured)
+    titles = [table.title.removeprefix("=cmd(1): ") for table in made]
     assert {"results by method", "minus frozen", "sigma and recall"} <= {*titles}
     assert sum(title.endswith("task by task") for title in titles) == 3
-    lines = say_main(results, measured)
+    lines = tables.say_main(results, measured)
     assert len(lines) == 3 and "last minus frozen" in lines[1] and "last minus frozen" not in lines[0]
-    assert list(list_plots(results, measured)) == ["=cmd(1)"]
-    assert all(table.to_text() and table.to_csv() for table in tables)
+    assert list(tables.list_plots(results, measured)) == ["=cmd(1)"]
+    assert all(table.to_text() and table.to_csv() for table in made)
 
 
 def test_samples_that_are_left_out_are_reported_half_by_half():
     facts = {"samples": {"one, a, train": {"ok": 17, "no_image": 3}, "one, a, test": {"ok": 5}}}
-    (table,) = report_samples({"one-00-abc": facts})
+    (table,) = tables.report_samples({"one-00-abc": facts})
     assert list(table.rows) == [("one, a, train", 17, 20), ("one, a, test", 5, 5)]
 
 
@@ -169,10 +161,10 @@ def test_margins_are_compared_run_by_run():
             made.append(make_result(method, seed, [[0.5, 0.25]] * 3, seed, **more))
     results = {one.one_run: one for one in made}
     measured = {one_run: measure(one) for one_run, one in results.items()}
-    table = report_margin_gaps(Runs("world", results, measured))
+    table = tables.report_margin_gaps(tables.Runs("world", results, measured))
     ((than, edit, num, gap, p, *fused),) = table.rows
     assert (than, edit, num, p) == ("no-trust", "SWAP attribute", 4, 0.125)
     assert gap.value == pytest.approx(0.085) and len(fused) == 2
     one = {one_run: result for one_run, result in results.items() if one_run.seed == 0}
     alone = {one_run: found for one_run, found in measured.items() if one_run.seed == 0}
-    assert not report_margin_gaps(Runs("world", one, alone)).rows
+    assert not tables.report_margin_gaps(tables.Runs("world", one, alone)).rows

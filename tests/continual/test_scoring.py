@@ -1,6 +1,5 @@
 """What is right of a task against loops and by hand; baselines, margins, and options that are selected."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,28 +8,12 @@ import numpy as np
 import pytest
 
 from raycomp.config import override_all
+from raycomp.continual import scoring
 from raycomp.continual.command import fingerprint_methods
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Choice, Edits, Keys, Split, StreamRun, join_splits, list_runs, make_config
 from raycomp.continual.loop import TUNERS
 from raycomp.continual.method import FULL, METHODS, TUNE, Method, get_method
-from raycomp.continual.scoring import (
-    MERGED,
-    TASK,
-    Result,
-    answer,
-    choose,
-    gather_questions,
-    judge_margins,
-    judge_tasks,
-    judge_text_only,
-    list_trials,
-    measure,
-    number_answers,
-    report_trials,
-    score_pairs,
-    search,
-)
 from raycomp.data.files import Folder
 from tests.continual import drawn_streams
 from tests.continual.streams import make_stream, unit
@@ -56,7 +39,7 @@ def make_asked(own: Sequence[int], texts: int | tuple[str, ...], candidates=None
 def test_the_score_is_that_of_a_loop_over_pairs():
     for experts, weight in ((1, 0.0), (1, 0.5), (3, 0.3), (3, 1.0)):
         keys = make_keys(7, 5, experts)
-        found = score_pairs(keys, weight, np.arange(7), np.arange(5))
+        found = scoring.score_pairs(keys, weight, np.arange(7), np.arange(5))
         for n, t in np.ndindex(7, 5):
             composed_TD = keys.composed_ETD[keys.expert_N[n] if keys.expert_N is not None else 0]
             by_text, composed = keys.image_ND[n] @ keys.text_TD[t], keys.image_ND[n] @ composed_TD[t]
@@ -64,16 +47,16 @@ def test_the_score_is_that_of_a_loop_over_pairs():
 
 
 def test_a_search_is_that_of_a_loop_of_a_part_too_and_a_tie_is_wrong(monkeypatch):
-    monkeypatch.setattr(sys.modules["raycomp.continual.scoring"], "_IMAGES_AT_ONCE", 4)
+    monkeypatch.setattr(scoring, "_IMAGES_AT_ONCE", 4)
     for seed in range(5):
         rng = np.random.default_rng(seed)
         own, keys = rng.integers(6, size=11), make_keys(11, 6, seed=seed)
-        split, score_NT = make_asked(own, 6), score_pairs(keys, 0.5, np.arange(11), np.arange(6))
+        split, score_NT = make_asked(own, 6), scoring.score_pairs(keys, 0.5, np.arange(11), np.arange(6))
         for sample_N, text_T in (
             (np.arange(11), np.arange(6)),
             (rng.permutation(11)[:7], rng.permutation(6)[:4]),
         ):
-            found = search(split, keys, 0.5, sample_N, text_T)
+            found = scoring.search(split, keys, 0.5, sample_N, text_T)
             for row, n in enumerate(sample_N):
                 others = [score_NT[n, t] for t in text_T if t != own[n]]
                 assert found.right_N[row] == (own[n] in text_T and score_NT[n, own[n]] > max(others))
@@ -83,16 +66,16 @@ def test_a_search_is_that_of_a_loop_of_a_part_too_and_a_tie_is_wrong(monkeypatch
                 others = [score_NT[n, t] for n in sample_N if own[n] != t]
                 assert found.right_T[row] == (bool(mine) and max(mine) > max(others))
     keys = Keys(np.ones((2, 1), np.float32), np.ones((2, 1), np.float32))
-    found = search(make_asked([0, 1], 2), keys, 0.0, np.arange(2), np.arange(2))
+    found = scoring.search(make_asked([0, 1], 2), keys, 0.0, np.arange(2), np.arange(2))
     assert not found.right_N.any() and not found.right_T.any()
 
 
 def test_an_answer_is_right_above_all_other_candidates_and_padding_is_none():
     split, keys = make_asked([0, 3, 4], 5, [[0, 1, -1], [2, 3, 1], [4, 0, -1]]), make_keys(3, 5)
-    score_NT = score_pairs(keys, 0.5, np.arange(3), np.arange(5))
+    score_NT = scoring.score_pairs(keys, 0.5, np.arange(3), np.arange(5))
     first, third = score_NT[0, 0] > score_NT[0, 1], score_NT[2, 4] > score_NT[2, 0]
     second = score_NT[1, 3] > max(score_NT[1, 2], score_NT[1, 1])
-    assert answer(split, keys, 0.5).tolist() == [first, second, third]
+    assert scoring.answer(split, keys, 0.5).tolist() == [first, second, third]
 
 
 def test_binding_by_hand():
@@ -100,12 +83,12 @@ def test_binding_by_hand():
     split = Split(np.eye(4, dtype=np.float32), np.arange(4), tuple("abcd"), np.eye(4, dtype=np.float32), sets)
     # a finds itself; b a, whose object is the same; c a, whose attribute is; d c, whose object is.
     text_TD = np.eye(4, dtype=np.float32)[[0, 0, 0, 2]].T.copy()
-    judged = judge_tasks(gather_questions([split]), Keys(split.image_ND, text_TD), 0.5)
+    judged = scoring.judge_tasks(scoring.gather_questions([split]), Keys(split.image_ND, text_TD), 0.5)
     found = {one.name: one.value for one in judged if one.task == 0}
     assert [found[f"text a_{name}"] for name in ("pair", "attribute", "object")] == [0.25, 0.5, 0.75]
     assert found["text crr"] == pytest.approx(0.25 / (0.5 * 0.75))
     swapped = replace(split, primitives=(("large red circle", "small blue star"),) * 3 + (("circle",),))
-    judged = judge_tasks(gather_questions([swapped]), Keys(split.image_ND, text_TD), 0.5)
+    judged = scoring.judge_tasks(scoring.gather_questions([swapped]), Keys(split.image_ND, text_TD), 0.5)
     assert {one.name: one.value for one in judged}["text a_object"] == 0.75, "the last word of each"
 
 
@@ -118,7 +101,7 @@ def test_splits_are_joined_with_every_text_once_and_galleries_are_of_each_task_a
 
     for questions in (False, True):
         tests = [task.test for task in make_stream(questions=questions).tasks]
-        asked, joined = gather_questions(tests), join_splits([tests[0], tests[1], tests[0]])
+        asked, joined = scoring.gather_questions(tests), join_splits([tests[0], tests[1], tests[0]])
         assert len(joined) == 60 and len(joined.texts) == len(set(joined.texts)) <= 40
         for row, split in [(3, tests[0]), (25, tests[1]), (43, tests[0])]:
             assert name(joined, row) == name(split, row % 20)
@@ -135,9 +118,9 @@ COLOURS = ("red", "blue", "green", "circle")
 
 def judge_prior(asked: Split, seen: Split) -> list[float]:
     """Return the text-only baseline's probability of the right answer, question by question."""
-    questions = replace(gather_questions([asked]), sample_IN=tuple(np.arange(len(asked))[:, None]))
+    questions = replace(scoring.gather_questions([asked]), sample_IN=tuple(np.arange(len(asked))[:, None]))
     keys = Keys(unit(asked.image_ND + 1), unit(asked.text_TD + 1))
-    found = judge_text_only(questions, keys, 0.5, [seen])
+    found = scoring.judge_text_only(questions, keys, 0.5, [seen])
     return [one.value for one in found if one.name == "prior answers"]
 
 
@@ -156,7 +139,7 @@ def test_an_answer_is_the_same_behind_another_question():
     texts = ("what is it? a dog", "what is it? a cat", "what is that? a dog", "what is that? a cat", "dog")
     places: dict[str, int] = {}
     asked = make_asked([1, 2], texts, [[1, 0, -1], [3, 2, 4]], [0, 0])
-    assert number_answers(asked, places).tolist() == [[0, 1, -1], [2, 3, 4]]
+    assert scoring.number_answers(asked, places).tolist() == [[0, 1, -1], [2, 3, 4]]
     assert list(places) == ["a cat", "a dog", "what is that? a cat", "what is that? a dog", "dog"]
     seen = make_asked([0, 0, 1], texts, [[0, 1, -1]] * 3, [5, 5, 5])
     assert judge_prior(make_asked([2, 3], texts, [[3, 2, -1]] * 2, [5, 5]), seen) == [1, 0]
@@ -167,7 +150,9 @@ def test_shuffled_pictures_answer_by_chance():
     text_TD, row_N = unit(np.random.default_rng(0).standard_normal((2 * num, 16))), np.arange(num)
     asked = make_asked(row_N, 2 * num, np.stack([row_N, row_N + num], 1), [0] * num)
     split = replace(asked, image_ND=text_TD[:num], text_TD=text_TD)
-    judged = judge_text_only(gather_questions([split]), Keys(text_TD[:num], text_TD), 0.5, [split])
+    judged = scoring.judge_text_only(
+        scoring.gather_questions([split]), Keys(text_TD[:num], text_TD), 0.5, [split]
+    )
     found = {one.name: one.value for one in judged}
     assert found["shuffled answers"] == pytest.approx(0.5, abs=0.08) and found["chance answers"] == 0.5
 
@@ -181,7 +166,7 @@ def test_margins_are_those_of_a_loop_and_equal_compositions_have_none():
     edited = Split(image[:0], np.zeros(0, np.int64), tuple("de"), wrong_text, (("a",),) * 2)
     edits = Edits(edited, np.array([1, 2]), np.array([0, 1]), np.array(["REPLACE relation", "SWAP object"]))
     keys = Keys(image, text, composed[None]), Keys(image[:0], wrong_text, wrong_composed[None])
-    found = {one.name: one.value for one in judge_margins([test], [edits], [keys], 0.5)}
+    found = {one.name: one.value for one in scoring.judge_margins([test], [edits], [keys], 0.5)}
     assert [found[f"composed margin REPLACE relation{end}"] for end in ("", " zero", " p")] == [0, 1, 1]
     by_text = image[2] @ text[1] - image[2] @ wrong_text[1]
     assert found["text margin SWAP object"] == pytest.approx(by_text, abs=1e-6)
@@ -194,14 +179,14 @@ OWN = Path(drawn_streams.__file__)
 DEVELOP = {"develop.seeds": 2, "develop.rates": (0.5, 1.0), "develop.weights": (0.25, 0.75)}
 
 
-def try_out(method: str, seed: int, rate: float, last: float, **weighed: float) -> Result:
+def try_out(method: str, seed: int, rate: float, last: float, **weighed: float) -> scoring.Result:
     """Return a development run that ends at ``last`` by the config's weight, at others by each other one."""
     made = make_result(method, seed, [[0.5, 0.25], [0.7, 0.3], [last, last]])
     values = dict(made.values)
     for weight, value in weighed.items():
         matrix = {(after, task): value for after in (-1, 0, 1) for task in (0, 1)}
-        values[TASK, f"w={float(weight[1:]) / 100:g} {MERGED} both"] = matrix
-    return Result(StreamRun("world", method, seed, rate), made.facts, values)
+        values[scoring.TASK, f"w={float(weight[1:]) / 100:g} {scoring.MERGED} both"] = matrix
+    return scoring.Result(StreamRun("world", method, seed, rate), made.facts, values)
 
 
 def test_rate_and_weight_with_the_highest_mean_are_chosen():
@@ -215,9 +200,9 @@ def test_rate_and_weight_with_the_highest_mean_are_chosen():
         *(try_out("finetune", 1, rate, last) for rate, last in ((0.5, 0.8), (1.0, 0.7))),
     ]
     results = {one.one_run: one for one in made}
-    chosen = choose(results, config)
+    chosen = scoring.choose(results, config)
     assert chosen == {FULL: Choice(1.0, 0.25), "zscl": Choice(1.0), "finetune": Choice(0.5)}
-    table = report_trials(results, chosen, config)
+    table = scoring.report_trials(results, chosen, config)
     marked = [row[:4] for row in table.rows if row[-1]]
     assert marked[0] == (FULL, "world", "1", 0.25) and len(marked) == 3 and len(table.rows) == 8
 
@@ -226,23 +211,23 @@ def test_development_seeds_come_after_the_reported_ones_and_are_none_of_them():
     own = f"{OWN}:untrained"
     config = ContinualConfig(stream=("a.json", "b.json"), method=("all", own), seeds=3, tune_seeds=5)
     config = override_all(config, {**DEVELOP, "reference": "pairs"})
-    trials, runs = list_trials(config), list_runs(config)
+    trials, runs = scoring.list_trials(config), list_runs(config)
     assert {one_run.seed for one_run in trials} == {5, 6}
     assert {one_run.seed for one_run in runs} == {*range(5)}
     streams = {one_run.method: one_run.stream for one_run in trials}
     assert set(streams.values()) == {"a.json"} and not {"frozen", "cl-moe"} & set(streams)
     rates = {name: {one_run.rate for one_run in trials if one_run.method == name} for name in streams}
     assert rates.pop(own) == {1.0} and all(found == {0.5, 1.0} for found in rates.values())
-    near = list_trials(override_all(config, {"develop.rates": (1.0, 1.0000001)}))
+    near = scoring.list_trials(override_all(config, {"develop.rates": (1.0, 1.0000001)}))
     assert len({one_run.name for one_run in near}) == len(near)
-    assert list_trials(override_all(config, {"develop.seeds": 0})) == []
+    assert scoring.list_trials(override_all(config, {"develop.seeds": 0})) == []
 
 
 def test_development_judges_by_the_fused_score_at_every_weight(tmp_path):
     """At the config's own weight it is the main figure."""
     loop = make_loop("sequential", make_stream(questions=True))
     loop.weights = (0.5, 1.0)
-    found = measure(read(loop, loop.run(Folder(str(tmp_path))), "sequential"))
+    found = scoring.measure(read(loop, loop.run(Folder(str(tmp_path))), "sequential"))
     for name in ("last", "learned", "forgetting_best"):
         assert found[f"w=0.5 answers {name}"] == found[name]
         assert found[f"w=1.0 answers {name}"] == found[f"composed answers {name}"]

@@ -16,24 +16,7 @@ from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Split, join_splits
 from raycomp.continual.embed import MadeVariant
 from raycomp.continual.method import find_maker, find_variant
-from raycomp.continual.streams import samples as own
-from raycomp.continual.streams.build import (
-    FoundStream,
-    Maker,
-    check_texts,
-    find_all_samples,
-    load_pixels,
-    make_tokens,
-    read_stream,
-    write_stream,
-)
-from raycomp.continual.streams.samples import (
-    StreamSamples,
-    find_samples,
-    make_split,
-    name_primitives,
-    number_kinds,
-)
+from raycomp.continual.streams import build, samples
 from raycomp.continual.streams.sources import StreamSample
 from raycomp.continual.streams.sources import read_stream as open_json
 from raycomp.core.selection import KEY
@@ -44,32 +27,24 @@ from raycomp.models.architecture import describe_scorer, load_tokens
 from raycomp.models.images import prepare_image
 from raycomp.models.parser import load_parser
 from raycomp.run.run import check_bad_rows, warn_leak
-from tests.continual.streams import (
-    DIM,
-    invent_texts,
-    make_stream,
-    open_stream,
-    see,
-    task,
-    write_half,
-)
+from tests.continual.streams import DIM, invent_texts, make_stream, open_stream, see, task, write_half
 from tests.evaluation.embedded import draw
 
 DOG = {"primitives": ["dog"]}
 
 
-def arrange(*samples: StreamSample) -> StreamSamples:
+def arrange(*given: StreamSample) -> samples.StreamSamples:
     """Return good samples with their primitives; a text without named ones has itself."""
     filled = []
-    for one in samples:
+    for one in given:
         behind = one.candidate_primitives or tuple((text,) for text in one.candidates)
         filled.append(one._replace(primitives=one.primitives or (one.caption,), candidate_primitives=behind))
     image_ND, statuses = draw(np.random.default_rng(0), len(filled), DIM), ("ok",) * len(filled)
-    return StreamSamples("it", tuple(filled), statuses, image_ND, np.zeros(len(filled), KEY))
+    return samples.StreamSamples("it", tuple(filled), statuses, image_ND, np.zeros(len(filled), KEY))
 
 
-def split_of(samples: StreamSamples) -> Split:
-    return make_split(samples, invent_texts([samples]), number_kinds([samples]))
+def split_of(some: samples.StreamSamples) -> Split:
+    return samples.make_split(some, invent_texts([some]), samples.number_kinds([some]))
 
 
 def test_paths_of_a_json_file_start_at_its_folder(tmp_path, monkeypatch):
@@ -111,7 +86,7 @@ def test_what_is_wrong_with_a_json_file_is_reported_in_a_line(tmp_path):
 
 def test_every_row_of_a_shard_is_a_sample_with_a_status(tmp_path):
     offered = {"candidates": ["a dog"], "candidate_primitives": []}
-    samples = [
+    rows = [
         ("x", "a dog", {"primitives": ["dog", "dog", " red cat "]}),
         (None, "a dog"),
         ("x", None),
@@ -123,26 +98,26 @@ def test_every_row_of_a_shard_is_a_sample_with_a_status(tmp_path):
         ("x", "a fox", {"primitives": []}),
         ("x", "a dog"),
     ]
-    write_half(tmp_path / "train", samples)
+    write_half(tmp_path / "train", rows)
     (tmp_path / "test.tar").write_bytes(b"no tar at all" * 100)
     write_tar(str(tmp_path / "empty.tar"), [])
     stream = open_stream(tmp_path, task(test="test.tar"), zero_shot=[{"name": "z", "test": "empty.tar"}])
     pictures, loaded = see(stream), []
-    found = [find_samples(half, pictures) for half in stream.halves]
+    found = [samples.find_samples(half, pictures) for half in stream.halves]
     assert [one.status_N for one in found[1:]] == [("unreadable_shard",), ("empty_shard",)]
 
     def load():
         loaded.append(load_parser())
         return loaded[-1]
 
-    (some,) = name_primitives(found[:1], "gold", load)
+    (some,) = samples.name_primitives(found[:1], "gold", load)
     faults = ["no_image", "no_caption", "empty_caption", *["bad_field"] * 3, "no_primitive"]
     assert some.status_N == ("ok", *faults, "ok", "ok") and len(loaded) == 1
     split = split_of(some)
     assert split.texts == ("a dog", "a fox") and split.own_N.tolist() == [0, 1, 0]
     assert split.primitives == (("dog", "red cat"), ("fox",)), "the second dog has the first one's"
     assert (split.image_ND == some.image_ND[[0, 8, 9]]).all()
-    (parsed,) = name_primitives(found[:1], "parsed", load)
+    (parsed,) = samples.name_primitives(found[:1], "parsed", load)
     assert [one.primitives for one in parsed.good] == [("dog",), ("fox",), ("dog",)]
     with pytest.raises(UserError, match=r"none of 9 .*\(2 no_image, 7 contaminated\)"):
         check_bad_rows("it", {"contaminated": 7, "no_image": 2}, 1.0, "samples")
@@ -155,12 +130,12 @@ def test_a_text_without_an_embedding_is_reported_and_a_picture_without_one_is_a_
     pictures = see(stream)
     [(uri, table)] = pictures.shards.items()
     lost = table.set_column(table.schema.get_field_index("status"), "status", [["ok", "bad_embedding", "ok"]])
-    some = find_samples(stream.halves[0], replace(pictures, shards={uri: lost}))
+    some = samples.find_samples(stream.halves[0], replace(pictures, shards={uri: lost}))
     assert some.status_N == ("ok", "bad_embedding", "ok")
     texts = Texts({"a cat": 0, "a dog": 1}, np.zeros((2, DIM), np.float32))
-    check_texts(texts, ModelConfig(weights="x.pt"))
+    build.check_texts(texts, ModelConfig(weights="x.pt"))
     with pytest.raises(UserError, match=r"^model\.weights='x\.pt': gives .* \(1 of 2 texts, the first 'a"):
-        check_texts(replace(texts, bad=frozenset({"a dog"})), ModelConfig(weights="x.pt"))
+        build.check_texts(replace(texts, bad=frozenset({"a dog"})), ModelConfig(weights="x.pt"))
 
 
 def test_texts_of_a_half_are_listed_once_and_shared_primitives_are_reported():
@@ -168,12 +143,12 @@ def test_texts_of_a_half_are_listed_once_and_shared_primitives_are_reported():
     some = arrange(*(StreamSample(None, text, primitives) for text, primitives in rows))
     split = split_of(some)
     assert split.own_N.tolist() == [0, 1, 0] and split.primitives == (("a", "b"), ("c",))
-    assert own.warn_texts(split, "it") == []
-    empty = StreamSamples("it", (), (), np.zeros((0, DIM), np.float32), np.zeros(0, KEY))
-    split = make_split(empty, invent_texts([some]), {})
+    assert samples.warn_texts(split, "it") == []
+    empty = samples.StreamSamples("it", (), (), np.zeros((0, DIM), np.float32), np.zeros(0, KEY))
+    split = samples.make_split(empty, invent_texts([some]), {})
     assert len(split) == 0 and split.texts == () and split.text_TD.shape == split.image_ND.shape == (0, DIM)
     twice = [StreamSample(None, f"{i}", ("a", "b")[:: 1 - 2 * (i % 2)]) for i in range(3)]
-    assert own.warn_texts(split_of(arrange(*twice, StreamSample(None, "d", ("a",)))), "it") == [
+    assert samples.warn_texts(split_of(arrange(*twice, StreamSample(None, "d", ("a",)))), "it") == [
         "it: 4 texts have 2 sets of primitives, so compositions can retrieve at most 50% of them"
     ]
 
@@ -183,38 +158,35 @@ def test_candidates_are_places_of_texts_and_kinds_are_numbers_of_the_stream():
         StreamSample(None, "b", candidates=("a", "b"), kind="x"),
         StreamSample(None, "c", candidates=("c", "b", "a"), kind="k"),
     )
-    other = arrange(StreamSample(None, "a", candidates=("a",), kind="m"))
-    kinds = number_kinds([two, other])
-    split = make_split(two, invent_texts([two, other]), kinds)
+    kinds = samples.number_kinds([two, arrange(StreamSample(None, "a", candidates=("a",), kind="m"))])
+    split = samples.make_split(two, invent_texts([two]), kinds)
     chosen = [[split.texts[i] if i >= 0 else "" for i in row] for row in split.candidate_NK]
-    assert chosen == [["a", "b", ""], ["c", "b", "a"]] and own.warn_texts(split, "it") == []
+    assert chosen == [["a", "b", ""], ["c", "b", "a"]] and samples.warn_texts(split, "it") == []
     assert [split.texts[i] for i in split.own_N] == ["b", "c"]
     assert kinds == {"k": 0, "m": 1, "x": 2} and split.kind_N.tolist() == [2, 0]
     mixed = arrange(StreamSample(None, "b", candidates=("a", "b")), StreamSample(None, "c"))
-    with pytest.raises(
-        UserError, match=r"it: 1 of 2 samples have candidates; give candidates to all or to none"
-    ):
-        make_split(mixed, Texts({}, np.zeros((0, DIM))), {"": 0})
+    with pytest.raises(UserError, match="it: 1 of 2 samples have candidates; give candidates to all or to"):
+        samples.make_split(mixed, invent_texts([mixed]), {"": 0})
 
 
-def find(folder: Path, *tasks: dict, zero_shot=(), overlap: str = "warn", **more: Any) -> FoundStream:
+def find(folder: Path, *tasks: dict, zero_shot=(), overlap: str = "warn", **more: Any) -> build.FoundStream:
     source = open_stream(folder, *tasks, zero_shot=zero_shot)
-    return find_all_samples(source, see(source), ContinualConfig(overlap=overlap, **more))
+    return build.find_all_samples(source, see(source), ContinualConfig(overlap=overlap, **more))
 
 
-def write(found: FoundStream, folder: Path, overlap: str = "warn") -> dict[str, Any]:
+def write(found: build.FoundStream, folder: Path, overlap: str = "warn") -> dict[str, Any]:
     texts = found.list_texts()
     row_TD = [draw(np.random.default_rng(list(text.encode())), 1, DIM)[0] for text in texts]
     embedded = Texts({text: i for i, text in enumerate(texts)}, np.stack(row_TD))
     config = ContinualConfig(overlap=overlap)
-    return Maker(found, embedded, config, None, Folder(str(folder)), False).make_arrays()
+    return build.Maker(found, embedded, config, None, Folder(str(folder)), False).make_arrays()
 
 
 def draw_pairs(start: str, num: int = 8) -> list[tuple[Any, ...]]:
     return [(f"{start} {i}", f"a dog {start} {i}", DOG) for i in range(num)]
 
 
-def warn(found: FoundStream) -> list[str]:
+def warn(found: build.FoundStream) -> list[str]:
     return [line for leak in found.leaks for line in warn_leak(leak, "warn")]
 
 
@@ -308,7 +280,7 @@ def test_edits_of_test_rows_become_arrays_and_bad_ones_drop_the_row(tmp_path):
         fields = [{"primitives": ["cube"], "edits": some} for some in edits]
         write_half(tmp_path / half, [(f"{half} {i}", f"a cube {i}", one) for i, one in enumerate(fields)])
     write(find(tmp_path, task(), max_bad_fraction=0.6), tmp_path / "out")
-    (made,) = read_stream(Folder(str(tmp_path / "out")), with_pixels=False).tasks
+    (made,) = build.read_stream(Folder(str(tmp_path / "out")), with_pixels=False).tasks
     assert len(made.test) == 3 and made.edits is not None
     assert made.edits.split.texts == ("a blue cube", "a red ball")
     assert made.edits.split.primitives == (("blue cube",), ("red ball",))
@@ -318,8 +290,8 @@ def test_edits_of_test_rows_become_arrays_and_bad_ones_drop_the_row(tmp_path):
 def test_a_stream_comes_back_as_it_was_written(tmp_path):
     for questions in (False, True):
         stream, folder = make_stream(questions=questions), Folder(str(tmp_path / f"{questions}"))
-        write_stream(stream, folder)
-        again = read_stream(folder, with_pixels=True)
+        build.write_stream(stream, folder)
+        again = build.read_stream(folder, with_pixels=True)
         assert (again.name, again.names) == (stream.name, stream.names)
         assert (again.name_VD == stream.name_VD).all()
         both = ([half for task in (*one.tasks, *one.zero_shot) for half in (task.train, task.test)]
@@ -345,12 +317,12 @@ def test_pixels_and_tokens_are_those_that_were_embedded_each_picture_once(tmp_pa
     lines = [{"image": f"{i}.jpg", "captions": [f"text {i}", f"other {i}"]} for i in range(10)]
     (tmp_path / "files.json").write_text(json.dumps(lines))
     stream = open_stream(tmp_path, task(train="files.json", test="a.tar"))
-    found = [find_samples(half, see(stream)) for half in stream.halves]
+    found = [samples.find_samples(half, see(stream)) for half in stream.halves]
     model = ModelConfig(tiny_scorer.model, tiny_scorer.weights)
     spec, folder = describe_scorer(model), tmp_path / "out"
     twice, once = (
-        load_pixels(samples, half, spec, 10**6, str(folder / f"{i}.npy"))
-        for i, (samples, half) in enumerate(zip(found, stream.halves, strict=True))
+        build.load_pixels(some, half, spec, 10**6, str(folder / f"{i}.npy"))
+        for i, (some, half) in enumerate(zip(found, stream.halves, strict=True))
     )
     kept = [images[i] for i in range(70) if i != 3]
     shown = [
@@ -371,10 +343,10 @@ def test_pixels_and_tokens_are_those_that_were_embedded_each_picture_once(tmp_pa
     assert (joined[60:90] == whole[60:90]).all() and joined[:0].shape == (0, 32, 32, 3)
     (tmp_path / "7.jpg").unlink()
     with pytest.raises(UserError, match=r"tasks\[0\]: train=.*7.jpg has changed while it was in use"):
-        load_pixels(found[0], stream.halves[0], spec, 10**6, str(folder / "gone.npy"))
+        build.load_pixels(found[0], stream.halves[0], spec, 10**6, str(folder / "gone.npy"))
     assert sorted(path.name for path in folder.iterdir()) == ["0.npy", "1.npy"]
     texts = ["a small red star above a large blue fish", "a dog"]
-    token_TL = make_tokens(texts, model)
+    token_TL = build.make_tokens(texts, model)
     assert token_TL.dtype == np.int32 and (token_TL == load_tokens(model)(texts)).all()
 
 
@@ -397,7 +369,6 @@ def fail(folder, variant, seed):
 drawn = StreamMaker(draw, variants=3)
 failing = StreamMaker(fail)
 other = StreamMaker(lambda folder, variant, seed: folder)
-many = StreamMaker(draw, variants=1000)
 """
 
 
@@ -405,16 +376,14 @@ def test_a_variant_is_made_in_an_empty_folder_and_found_where_it_is_moved(tmp_pa
     makers = f"{tmp_path}/makers.py"
     Path(makers).write_text(MAKERS)
     first = MadeVariant(f"{makers}:drawn", 2, f"{tmp_path}/streams", "made-drawn-02")
-    (tmp_path / "streams/made-drawn-02").mkdir(parents=True)
-    (tmp_path / "streams/made-drawn-02/half").write_text("left by a run that was killed")
+    left = tmp_path / "streams/made-drawn-02/half"
+    left.parent.mkdir(parents=True)
+    left.write_text("left by a run that was killed")
     assert not first.is_made
     first.make(seed=7)
-    assert first.is_made and not (tmp_path / "streams/made-drawn-02/half").exists()
+    assert first.is_made and not left.exists()
     shutil.move(tmp_path / "streams", tmp_path / "moved")
-    moved, root = (
-        MadeVariant(first.stream, 2, f"{tmp_path}/moved", first.name).read(),
-        tmp_path / "moved/made-drawn-02",
-    )
+    moved, root = replace(first, folder=f"{tmp_path}/moved").read(), tmp_path / "moved/made-drawn-02"
     assert moved == (f"{root}/tasks.json", ModelConfig(weights="random:2"), f"{root}/../shared")
     assert (root / "tasks.json").read_text() == "2 7"
     assert [find_variant(f"{makers}:drawn", seed) for seed in range(5)] == [0, 1, 2, 0, 1]
@@ -424,6 +393,5 @@ def test_a_variant_is_made_in_an_empty_folder_and_found_where_it_is_moved(tmp_pa
     ):
         with pytest.raises(UserError, match=said):
             MadeVariant(f"{makers}:{name}", 0, str(tmp_path), "made").make(0)
-    for name, said in (("draw", "must name a StreamMaker"), ("many", "variants=1000: must be between 1 and")):
-        with pytest.raises(ValueError, match=said):
-            find_maker(f"{makers}:{name}")
+    with pytest.raises(ValueError, match="must name a StreamMaker"):
+        find_maker(f"{makers}:draw")

@@ -62,13 +62,8 @@ def test_finetuning_is_a_plain_loop(few, tmp_path):
 
 def test_the_rate_rises_over_a_tenth_and_stays(few):
     learner, _ = few.start("finetune", stop=0, steps=40)
-    assert [learner.rate_at(step) for step in range(6)] == pytest.approx(
-        [1e-3 * min(1, (step + 1) / 4) for step in range(6)]
-    )
-    before = learner.model.visual.conv1.weight.detach().clone()
-    learn(learner, 0, stop=1)
-    moved = float((learner.model.visual.conv1.weight.detach() - before).abs().median())
-    assert moved == pytest.approx(1e-3 / 4, rel=0.05), "the first step of AdamW goes as far as the rate"
+    found = [learner.rate_at(step) for step in range(6)]
+    assert found == pytest.approx([1e-3 * min(1, (step + 1) / 4) for step in range(6)])
 
 
 def test_zscl_without_its_parts_is_finetuning_and_its_result_a_mean(few):

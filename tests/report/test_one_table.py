@@ -79,19 +79,9 @@ def test_no_text_in_csv_starts_a_formula_and_numbers_stay_numbers():
     assert tabbed == written
 
 
-def test_a_table_guards_its_heads_and_cells():
-    table = Table("T", ("=a", Column("b", "+s")), [("@x", -0.25), ("-1.5", Estimate(-1.0, -2.0, -0.5))])
-    assert list(csv.reader(io.StringIO(table.to_csv()))) == [
-        ["\u00a0=a", "b, +s", "b, +s low", "b, +s high"],
-        ["\u00a0@x", "-0.25", "", ""],
-        ["-1.5", "-1.0", "-2.0", "-0.5"],
-    ]
-
-
 def test_odd_csv_is_read_back_or_refused_in_a_line():
     lines = [("a", "b"), ("\u00a0=x", "=x"), ("\u00a0\u00a0=x", "\u00a0x"), ("x" * 200_000, "-1")]
-    found = read_csv(write_csv(lines))
-    assert [tuple(row.values()) for row in found] == lines[1:]
+    assert [tuple(row.values()) for row in read_csv(write_csv(lines))] == lines[1:]
     for text in ("a,b\n1\n", "a,b\n1,2,3\n"):
         with pytest.raises(ValueError, match="line 2 of the table has not the 2 cells"):
             read_csv(text)
