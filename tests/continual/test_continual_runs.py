@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from lab.continual import streams
 from raycomp.cli import main
 from raycomp.config import TooMuchBadData, override_all
 from raycomp.continual import command, embed
@@ -64,7 +63,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
             raise Cut
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Cut):
-        patch.setattr(streams, "_NUM_HELD_OUT", 64)
+        patch.setattr("lab.continual.streams._NUM_HELD_OUT", 64)  # fewer pairs are quicker
         continual(config, str(folder / "out"), listen)
     again: list[str] = []
     run = continual(config, str(folder / "out"), again.append)
@@ -217,8 +216,9 @@ def test_what_cannot_be_had_is_refused_before_ray_starts(finished, tmp_path, mon
     asked = SweepConfig(command="continual", space="buffer.size=grid(0,8)", report_seeds=0, continual=own)
     with pytest.raises(ValueError, match="must be another folder than out"):
         sweep(asked, str(tmp_path / "out"))
-    monkeypatch.setitem(METHODS, FULL, METHODS["no-buffer"])
     config = replace(CONFIG, prepared=str(finished / "prepared"))
+    assert continual(config, str(finished / "out"), ignore)["status"] == "finished", "left as it is"
+    monkeypatch.setitem(METHODS, FULL, METHODS["no-buffer"])
     with pytest.raises(ValueError, match="holds a run that differs in methods; name another folder"):
         continual(config, str(finished / "out"), ignore)
 

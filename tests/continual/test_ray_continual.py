@@ -122,9 +122,7 @@ def test_more_workers_than_the_cluster_has_are_refused(tmp_path):
     options = write_stream(tmp_path, [("0", "1")])
     write_worlds([str(tmp_path / "0"), str(tmp_path / "1")])
     config = {**options, "method": "finetune", "tune.workers": 6}
-    with pytest.raises(
-        ValueError, match=r"tune\.workers=6: must be at most 5, the CPUs that the cluster has"
-    ):
+    with pytest.raises(ValueError, match=r"tune\.workers=6: must be at most 5, the CPUs that the cluster"):
         run(tmp_path / "out", config)
     with pytest.raises(ValueError, match=r"cluster\.executor=local: tune\.workers=6 needs several processes"):
         run(tmp_path / "out", config, **{"cluster.executor": "local"})

@@ -17,7 +17,7 @@ from raycomp.continual.data import Split, join_splits
 from raycomp.continual.embed import MadeVariant
 from raycomp.continual.method import find_maker, find_variant
 from raycomp.continual.streams import build, samples
-from raycomp.continual.streams.sources import StreamSample
+from raycomp.continual.streams.sources import Source, StreamSample
 from raycomp.continual.streams.sources import read_stream as open_json
 from raycomp.core.selection import KEY
 from raycomp.data.files import Folder
@@ -82,6 +82,8 @@ def test_what_is_wrong_with_a_json_file_is_reported_in_a_line(tmp_path):
         with pytest.raises(ValueError, match=message) as caught:
             open_json(str(tmp_path / "mine.json"))
         assert "\n" not in str(caught.value) and str(caught.value).startswith("stream="), message
+    with pytest.raises(ValueError, match=r"stream='.*gone.json': cannot be read"):
+        open_json(str(tmp_path / "gone.json"))
 
 
 def test_every_row_of_a_shard_is_a_sample_with_a_status(tmp_path):
@@ -132,6 +134,8 @@ def test_a_text_without_an_embedding_is_reported_and_a_picture_without_one_is_a_
     lost = table.set_column(table.schema.get_field_index("status"), "status", [["ok", "bad_embedding", "ok"]])
     some = samples.find_samples(stream.halves[0], replace(pictures, shards={uri: lost}))
     assert some.status_N == ("ok", "bad_embedding", "ok")
+    gone = Source("it", samples=(StreamSample(None, "a dog"),))
+    assert samples.find_samples(gone, pictures).status_N == ("no_image",)
     texts = Texts({"a cat": 0, "a dog": 1}, np.zeros((2, DIM), np.float32))
     build.check_texts(texts, ModelConfig(weights="x.pt"))
     with pytest.raises(UserError, match=r"^model\.weights='x\.pt': gives .* \(1 of 2 texts, the first 'a"):

@@ -280,7 +280,5 @@ def test_a_class_whose_text_has_no_embedding_is_reported(tmp_path):
     of_others = replace(texts, bad=frozenset({"a text of another benchmark"}))
     assert evaluation.grade(pictures, of_others).equals(evaluation.grade(pictures, texts))
     lost = replace(texts, bad=frozenset({"a photo of a alarm clock."}))
-    with pytest.raises(
-        ValueError, match=r"^zeroshot\.classes: 'a photo of a alarm clock\.' has an embedding"
-    ):
+    with pytest.raises(ValueError, match=r"^zeroshot\.classes: 'a photo of a alarm clock\.' has an"):
         evaluation.grade(pictures, lost)
