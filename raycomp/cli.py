@@ -152,9 +152,12 @@ class Reader:
     def describe_unknown(self, flag: str) -> str:
         """Return the message for a flag that the command does not have."""
         name = flag.lstrip("-").replace("-", "_")
-        ends = [path for path in self.hints if path.endswith(f".{name}")]
-        if ends:
-            wanted = " or ".join(f"--{path}" for path in ends[:3])
+        for start in ("", "no_"):
+            end = name.removeprefix(start)
+            ends = [path for path in self.hints if path.endswith(f".{end}")] if name.startswith(start) else []
+            if not ends:
+                continue
+            wanted = " or ".join(f"--{start.replace('_', '-')}{path}" for path in ends[:3])
             return f"{flag}: is the end of an option's path; write {wanted}"
         if flag in _OTHERS_INPUT and "input" in self.arguments:
             return f"{flag}: is not an option; the input is a word of its own, as in {self.command.example}"
@@ -194,7 +197,8 @@ def read_values(command_name: str, command: Command, line: Line) -> list[Any]:
                 raise ValueError(f"{metavar}: is missing; it is {text}")
             values.append(words.pop(0))
     if words:
-        raise ValueError(f"{words[0]!r}: is one word too many; see --help")
+        model = f"; a model is named by --weights {words[0]}" if "--weights" in command.short else ""
+        raise ValueError(f"{words[0]!r}: is one word too many{model}; see --help")
     if "--out" in command.flags and not {"--out", "--save-config", "--atlas"} & {*flags}:
         raise ValueError("--out: is missing; name the folder of the results, --out DIR")
     return values

@@ -33,7 +33,7 @@ class EpochPlan:
 
     def __post_init__(self) -> None:
         if self.batch_size > sum(self.rows_S):
-            most = f"{sum(self.rows_S):,} available pairs"
+            most = f"{sum(self.rows_S):,} available pairs; set --batch-size"
             raise ValueError(f"train.batch_size={self.batch_size}: must be at most the {most}")
 
     @cached_property

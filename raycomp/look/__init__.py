@@ -20,7 +20,7 @@ COMMANDS = {
         "raycomp.look.config:ExploreConfig",
         matter="where rows thumbnails neighbours projection seed",
         example="out/photos --out out/pages --where 'alignment < 0.2'",
-        writes="index.html and the pages of samples, run.json",
+        writes="report.html and the pages of samples, run.json",
     ),
     "show": Command(
         "print the result, counts and warnings of a run", "raycomp.look.show:show", "source --verify"

@@ -34,14 +34,15 @@ from raycomp.data.runs import check_results, fetch_model, find_model, read_finis
 from raycomp.models.architecture import HUB_CONFIG, ScorerSpec, describe_scorer, fingerprint_scorer
 from raycomp.report.charts import LOW, TALL, Html, Layer, Mark, curves
 from raycomp.report.page import render_page
-from raycomp.run.local import connect
+from raycomp.run.executor import use
+from raycomp.run.local import MOST_LOCAL_BYTES, Local, connect
 from raycomp.run.run import Run, Say, refuse_early, start_run
 from raycomp.run.work import map_files
 from raycomp.table import Numeral, Table, format_facts, number, percent
 from raycomp.training import held_out, journal
 from raycomp.training.config import TrainConfig
 from raycomp.training.hard import load_mates
-from raycomp.training.losses import LOSSES
+from raycomp.training.losses import LOSSES, get_loss
 from raycomp.training.pairs import Drawing, Index, Pairs, find_pairs, fingerprint_pairs, make_index
 
 TRAINED = ("trained_images.npy", "trained_texts.npy")
@@ -185,9 +186,25 @@ class _Checked:
             "model": fingerprint_scorer(fetch_model(config.model)),
         }
 
+    def index(self, work: Folder) -> tuple[Index, held_out.HeldOut | None, EpochPlan]:
+        """List all pairs in ``work``; return them, those held out, and the order of training.
+
+        Raises ValueError where there are fewer pairs than a batch has.
+        """
+        options, pairs, held = self.config.train, self.pairs, None
+        if options.held_out:
+            index, held = held_out.index_pairs(pairs, self.held_pairs, self.config, work)
+        else:
+            index = make_index(pairs, work)
+        mates = load_mates(pairs.neighbours, index.uris) if pairs.neighbours else ()
+        return index, held, EpochPlan(index.rows_S, options.batch_size, options.window, options.seed, mates)
+
     def describe_cost(self) -> str:
-        """Return what a dry run reports."""
+        """Return what a dry run reports. Of a small input the pairs are counted, as a run does first."""
         shards, options = self.pairs.shards, self.config.train
+        if count_bytes(shards) <= MOST_LOCAL_BYTES:
+            with TemporaryDirectory() as work, use(Local(1)):
+                self.index(Folder(work))
         steps = (
             f"{options.steps:,} steps" if options.steps else f"{options.epochs or _EPOCHS} epochs in steps"
         )
@@ -237,6 +254,16 @@ def train(
     return run.record
 
 
+def _warn_of_unused(config: TrainConfig) -> list[str]:
+    """Return a line for negatives, or their images, that are named and that the loss does not use."""
+    own, lines = get_loss(config.train.loss), []
+    for option in ("negatives", "negative_images"):
+        if getattr(config, option) is not None and not getattr(own, option):
+            uses = " or ".join(name for name, loss in LOSSES.items() if getattr(loss, option))
+            lines.append(f"{option}: train.loss={config.train.loss} does not use them; set --loss to {uses}")
+    return lines
+
+
 def _train(
     run: Run, checked: _Checked, say: Say, evaluate: journal.Evaluate | None, num_threads: int | None
 ) -> None:
@@ -260,17 +287,12 @@ def _train(
         if num_threads is not None and session.device == "cpu":
             session = replace(session, num_threads=num_threads)
         run.bind(session.device)
-        if options.held_out:
-            index, held = held_out.index_pairs(pairs, checked.held_pairs, config, run.work)
-        else:
-            index, held = make_index(pairs, run.work), None
+        index, held, plan = checked.index(run.work)
         if session.is_elastic:
             raise ValueError(
                 f"train.workers=none: must be set on an elastic cluster; set {session.least_scorers} to "
                 f"{session.num_scorers}"
             )
-        mates = load_mates(pairs.neighbours, index.uris) if pairs.neighbours else ()
-        plan = EpochPlan(index.rows_S, options.batch_size, options.window, options.seed, mates)
         if options.batch_size < session.num_scorers:
             raise ValueError(
                 f"train.batch_size={options.batch_size}: must be at least {session.num_scorers}, one pair "
@@ -293,7 +315,7 @@ def _train(
         )
         known = gather_keys(index.uris, checked.before)
         write_trained(known, run.work)  # before hours of steps: it takes memory
-        warnings = (*index.warnings, *(held.warn(known) if held else ()))
+        warnings = (*index.warnings, *(held.warn(known) if held else ()), *_warn_of_unused(config))
         for warning in warnings:
             say(warning)
         if session.is_local:

@@ -84,9 +84,12 @@ def find_negatives(uri: str, run: dict[str, Any] | None, source: str) -> tuple[s
     except ValueError as error:
         raise ValueError(f"negatives={uri!r}: {error}") from error
     if run is not None and not _is_of(written, run, source):
+        own = written["config"].get("input")
+        if own == source:
+            raise ValueError(f"negatives={uri!r}: {source} was changed since; run raycomp update {uri}")
         raise ValueError(
-            f"negatives={uri!r}: were written for {written['config'].get('input')!r}, not for the pairs in "
-            f"{source}; run raycomp negatives on these"
+            f"negatives={uri!r}: were written for {own!r}, not for the pairs in {source}; run raycomp "
+            f"negatives on these"
         )
     num_rows, num_written = sum(map(count_rows, tables)), written["funnel"]["read"]
     if num_rows != num_written:
