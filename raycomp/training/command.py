@@ -254,7 +254,7 @@ def train(
     return run.record
 
 
-def _warn_of_unused(config: TrainConfig) -> list[str]:
+def warn_of_unused(config: TrainConfig) -> list[str]:
     """Return a line for negatives, or their images, that are named and that the loss does not use."""
     own, lines = get_loss(config.train.loss), []
     for option in ("negatives", "negative_images"):
@@ -315,7 +315,7 @@ def _train(
         )
         known = gather_keys(index.uris, checked.before)
         write_trained(known, run.work)  # before hours of steps: it takes memory
-        warnings = (*index.warnings, *(held.warn(known) if held else ()), *_warn_of_unused(config))
+        warnings = (*index.warnings, *(held.warn(known) if held else ()), *warn_of_unused(config))
         for warning in warnings:
             say(warning)
         if session.is_local:

@@ -30,6 +30,7 @@ from raycomp.training.command import (
     identify_trained,
     read_trained,
     train,
+    warn_of_unused,
     write_trained,
 )
 from raycomp.training.config import TrainConfig
@@ -114,8 +115,18 @@ def test_bad_input_is_one_line_and_leaves_nothing(world, trained, negatives, tmp
     ]:
         line = world.line(tmp_path / "out", **{"train.workers": 1, **options})
         refuse(line, tmp_path / "out", capsys, message)
+    batch = [*world.line(tmp_path / "out", **{"train.batch_size": 33}), "--dry-run"]
+    refuse(batch, tmp_path / "out", capsys, "must be at most the 32 available pairs")
     inside = Path(world.input) / "out"
     refuse(world.line(inside), inside, capsys, "lies inside input=")
+
+
+def test_negatives_that_the_loss_does_not_use_are_reported():
+    named = TrainConfig(negatives="n", negative_images="i")
+    said = warn_of_unused(named)
+    assert [line.partition(":")[0] for line in said] == ["negatives", "negative_images"]
+    assert said[0].endswith("set --loss to negclip or ceclip or triplet")
+    assert warn_of_unused(override_all(named, {"train.loss": "triplet"})) == []
 
 
 def start(tracker: StatusTracker, step: int) -> bool:
