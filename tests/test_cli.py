@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 from unittest import mock
@@ -17,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import raycomp
 from raycomp import cli
 from raycomp.config import (
     ClusterFailed,
@@ -289,20 +287,6 @@ def test_a_job_is_a_function_that_returns_a_config(tmp_path):
     assert load_job(f"{path}:small").align.keep == 0.6
     path.write_text("def config():\n    return 3\n")
     assert cli.main(["curate", str(path), "--out", str(tmp_path / "x")]) == 2
-
-
-def test_a_folder_that_is_none_is_named_by_every_function(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = ("curate", "continual", "evaluate", "negatives", "sweep", "train")
-    calls = [partial(getattr(raycomp, name), None) for name in names]
-    calls += [partial(raycomp.select, "a", {}), lambda out: raycomp.compare("a", "b", out=out)]
-    for out in (None, b"x"):
-        for call in calls:
-            with pytest.raises(TypeError, match=rf"^out={out!r}: must be a path or uri"):
-                call(out)
-    with pytest.raises(TypeError, match=r"^run 2="):
-        raycomp.compare("a", None, out="o")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_shell_completes_commands_arguments_and_options(tmp_path):

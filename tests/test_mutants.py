@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.line_edits import Editor, is_other
-from bench.mutants import Index, Mutant, choose
+from bench.mutants import Index, Mutant
 from bench.mutations import find_lines, judge, read_breaks, replace_lines
 
 CODE = '''
@@ -76,17 +76,6 @@ def test_code_is_found_where_it_was_moved_and_replaced_at_its_indentation(tmp_pa
     assert replace_lines(place, "if rows:\n    if 1:\n        total = 2")
     changed = inner.replace("        total = len(rows)", "        if 1:\n                total = 2")
     assert place.file.read_text() == changed
-
-
-def test_tests_of_the_modules_package_come_first_and_cheap_ones_before_dear_ones():
-    cost = {"curation/test_a.py::x": 3.0, "curation/test_a.py::y": 9.0, "curation/test_b.py::x": 1.0}
-    cost |= {"run/test_c.py::x": 0.1, "run/test_c.py::y": 0.2, "run/test_d.py::z": 500.0}
-    seconds = {f"tests/{test}": value for test, value in cost.items()}
-    order = [2, 0, 1, 3, 4]
-    names = list(seconds)
-    found = choose(seconds, seconds, "raycomp/curation/x.py", 100.0)
-    assert found == [names[i] for i in order]
-    assert choose(seconds, seconds, "raycomp/curation/x.py", 0.5) == [names[2]]
 
 
 def test_a_test_that_fails_catches_and_an_error_does_not():

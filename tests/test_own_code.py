@@ -15,8 +15,7 @@ from PIL import Image
 
 import raycomp
 from raycomp.cli import main
-from raycomp.config import ModelConfig, commands, override_all
-from raycomp.config.commands import Program, add_program
+from raycomp.config import ModelConfig, override_all
 from raycomp.continual.command import continual
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.streams.sources import read_stream
@@ -28,46 +27,32 @@ from tests.drawn import WORLD, write_test_set
 RULES = """
 import pyarrow.compute as pc
 
-
 def words(caption, pas):
     return pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(caption)))
-
 
 def best_pas(pas):
     return pas
 
-
 def aligned(alignment):
     return alignment
-
 
 def both(alignment, num_words):
     return alignment + 0.01 * num_words
 
-
 def short(alignment):
     return alignment[1:]
-
 
 def nan(alignment):
     return alignment * float("nan")
 
-
-def text(alignment):
-    return ["high"] * len(alignment)
-
-
 def mistaken(alignment):
     return alignment + mistyped
-
 
 def stray(loudness):
     return loudness
 
-
 def none():
     return 0
-
 
 other = 3
 """
@@ -123,7 +108,6 @@ def test_a_faulty_rule_is_one_line(curated, rules, tmp_path, capsys):
     for own, message in [
         ("short", "rules.py:short: must return a number for each of "),
         ("nan", "rules.py:nan: must return numbers, returned NaN for uid "),
-        ("text", "rules.py:text: must return numbers, returned ['high', 'high'"),
         ("mistaken", "rules.py:mistaken: NameError: name 'mistyped' is not defined ("),
         ("stray", "rules.py:stray: parameter='loudness': must be one of "),
         ("none", "rules.py:none: must have parameters: columns of scores/, such as alignment"),
@@ -285,69 +269,3 @@ def test_an_own_layout_has_the_samples_of_the_built_in_one(tmp_path, monkeypatch
         with pytest.raises(ValueError, match=r"mine\.py:") as caught:
             read(f"mine.py:{name}")
         assert message in str(caught.value) and "tasks[0]" in str(caught.value)
-
-
-OWN_COMMANDS = """
-from raycomp.config.commands import Command
-
-COMMANDS = {"count": Command("count words", "mine.count:count", "job --set --out", "mine.count:CountConfig")}
-"""
-COUNT = """
-from dataclasses import dataclass, field
-from pathlib import Path
-
-from raycomp.config.options import FREE
-from raycomp.report.page import render_page
-from raycomp.run.run import start_run
-
-
-@dataclass(frozen=True)
-class CountConfig:
-    text: str = "two words"
-    note: str = field(default="", metadata=FREE)
-
-
-def count(config, out, say=print):
-    with start_run("count", config, dict, out, say, outputs=("count.json",)) as run:
-        if run.is_finished:
-            return run.record
-        words = config.text.split()
-        run.folder.write_json(len(words), "count.json")
-        run.close({"ok": len(words)}, {"ok": len(words)}, "ok")
-        page = render_page(Path(__file__).with_name("page.jinja"), run=run.record, words=words)
-        run.report("counted", page)
-    return run.record
-"""
-PAGE = """{% extends "report/page.html.jinja" %}
-{% block title %}count{% endblock %}
-{% block content %}
-<h1>{{ words | length }} <{{ words[0] }}></h1>
-{% include "report/record.html.jinja" %}
-{% endblock %}
-"""
-
-
-def test_another_package_has_commands_of_its_own(tmp_path, capsys, monkeypatch):
-    (tmp_path / "mine").mkdir()
-    for name, text in (("__init__.py", OWN_COMMANDS), ("count.py", COUNT), ("page.jinja", PAGE)):
-        (tmp_path / "mine" / name).write_text(text)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(commands, "_PROGRAMS", [*commands._PROGRAMS])
-    mine = add_program(Program("python -m mine", "Count.", {"count": "mine"}))
-    with pytest.raises(ValueError, match="python -m other train: another program has a command of this name"):
-        add_program(Program("python -m other", "", {"train": "mine"}))
-    assert main(["cont", "--out", "out"], mine) == 2
-    assert "python -m mine: 'cont': must be a command, the nearest is count;" in capsys.readouterr().err
-    assert main(["count", "--save-config", "mine.yaml"], mine) == 0
-    assert "run python -m mine count mine.yaml --out DIR" in capsys.readouterr().out
-    line = ["count", "mine.yaml", "--set", "text=<b> b c", "--out", "out"]
-    assert main([*line, "--dry-run"], mine) == 0 and not Path("out").exists()
-    assert main(line, mine) == 0 and Path("out/count.json").read_text().strip() == "3"
-    page = Path("out/report.html").read_text()
-    assert "<h1>3 <&lt;b&gt;></h1>" in page and "python -m mine count --set" in page
-    assert main([*line, "--set", "note=other"], mine) == 0, "a free option is no other run"
-    assert main([*line, "--set", "text=other"], mine) == 2
-    assert "differs in text" in capsys.readouterr().err
-    assert raycomp.open(tmp_path / "out").config.text == "<b> b c"
-    assert main(["show", "out"]) == 0

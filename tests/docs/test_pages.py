@@ -249,43 +249,6 @@ def test_code_of_ones_own_runs(page):
     assert Path("out/anchored/cells/stream.Anchored-00.json").is_file()
 
 
-# Commands that need data or weights of others, a GPU or hours; test_commands.py parses them.
-_ELSEWHERE = re.compile(
-    r"llm\.model[= ]|judge_model|sugarcrepe|datacomp|/coco|jobs/|DIR|/data/benchmarks|stream[= ]|--preset|"
-    "out/demo"
-)
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_long_pages_run(many, run, tmp_path, monkeypatch):
-    """In the order of the pipeline, each as it is shown, on small data with a tiny model."""
-    monkeypatch.chdir(tmp_path)
-    for folder in ("data/cc3m", "data/pool", "s3/bucket/pool"):
-        Path(folder).mkdir(parents=True)
-        shutil.copy(many / "shards/0.tar", f"{folder}/00000.tar")
-
-    def place(line: str) -> str:
-        line = line.replace("{00000..00331}", "{00000..00000}").replace("/data/", "data/")
-        line = line.replace("s3://", "s3/").replace("weights openai", "weights random:0")
-        line = line.replace("held_out 0.02", "held_out 0.3").replace("images out/after", "images out/cc3m")
-        return name_uid(line, "out/cc3m")
-
-    done = 0
-    for page in ("curation", "negatives", "training", "probes", "scale"):
-        for block in list_blocks(ROOT / f"docs/{page}.md"):
-            for line in list_lines(block.text) if block.language in ("", "sh") else []:
-                arguments = find_arguments(place(line)) if line.startswith("raycomp ") else None
-                if arguments and not _ELSEWHERE.search(line):
-                    run(arguments)
-                    done += 1
-    assert done >= 12
-
-
-@pytest.mark.slow
-def test_the_experiments_run(page):
-    page("commands/studies")
-
-
 def test_the_slurm_script_is_one():
     """Bash reads it, and every node gets the cluster's address."""
     script = next(

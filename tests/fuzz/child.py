@@ -51,28 +51,22 @@ def run(function: Callable[[], None], examples: int = 1, megabytes: int = 256, c
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="backslashreplace",
             timeout=_HANGS_S,
         )  # fmt: skip
-    print(f"{function.__name__}: seed {SEED}, {examples} examples")
-    if child.returncode:
+    code = child.returncode
+    if code:
+        ending = f"failed with exit code {code}" if code > 0 else f"died of {signal.Signals(-code).name}"
         pytest.fail(
-            f"{function.__name__} {_ending(child.returncode)} with {megabytes} MB and {cpu_s} s of processor "
-            f"time for an input; RAYCOMP_FUZZ_SEED={SEED}\n{child.stdout[-_SHOWN:]}",
+            f"{function.__name__} {ending} with {megabytes} MB and {cpu_s} s of processor time for an input; "
+            f"RAYCOMP_FUZZ_SEED={SEED}\n{child.stdout[-_SHOWN:]}",
             pytrace=False,
         )
 
 
-def _ending(code: int) -> str:
-    return f"failed with exit code {code}" if code > 0 else f"died of {signal.Signals(-code).name}"
-
-
-def _bound_memory(megabytes: int) -> None:
-    """Bound what is mapped beyond now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + (megabytes << 20)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-def _bound_time(cpu_s: int) -> None:
-    """Bound the processor's seconds from now on."""
+def _bound(cpu_s: int, megabytes: int | None = None) -> None:
+    """Bound the processor's seconds from now on, and what is mapped beyond now."""
+    if megabytes is not None:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + (megabytes << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     used = resource.getrusage(resource.RUSAGE_SELF)
     until = int(used.ru_utime + used.ru_stime) + cpu_s + 1
     resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
@@ -87,20 +81,15 @@ def _fuzz(function: Callable[[], None], examples: int, cpu_s: int) -> Callable[[
 
     @functools.wraps(inner)
     def bounded(*args: Any, **kwargs: Any) -> None:
-        _bound_time(cpu_s)
+        _bound(cpu_s)
         inner(*args, **kwargs)
 
     hypothesis.strategies.text().validate()  # builds its table of characters
     function.hypothesis.inner_test = bounded
-    checks = list(hypothesis.HealthCheck)
     settings = hypothesis.settings(
-        max_examples=examples,
-        deadline=None,
-        database=None,
-        print_blob=True,
-        report_multiple_bugs=False,
-        suppress_health_check=checks,
-    )
+        max_examples=examples, deadline=None, database=None, print_blob=True, report_multiple_bugs=False,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )  # fmt: skip
     return settings(hypothesis.seed(SEED)(function))
 
 
@@ -113,8 +102,7 @@ def _main(module_name: str, name: str, examples: int, megabytes: int, cpu_s: int
     if hasattr(function, "hypothesis"):
         function = _fuzz(function, examples, cpu_s)
     getattr(module, "load", lambda: None)()
-    _bound_memory(megabytes)
-    _bound_time(cpu_s)
+    _bound(cpu_s, megabytes)
     function()
 
 

@@ -2,6 +2,7 @@
 
 import io
 import struct
+import zlib
 from functools import cache
 
 import numpy as np
@@ -101,15 +102,36 @@ def damaged_images(data, edits, is_fast):
     assert decode(data, is_fast) == decode(data, is_fast)
 
 
+# 43 bytes: a frame of 65,535 x 65,535 on a screen as large.
+GIF = bytes.fromhex("474946383961ffffffff800000000000ffffff21f90408000000002c00000000ffffffff0002024401003b")
+
+
+def write_png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    whole = [(b"IHDR", header), *chunks, (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in whole
+    )
+
+
+def bombs():
+    """Small images that ask for much, in little memory."""
+    packer = zlib.compressobj(9)
+    zeros = b"".join(packer.compress(bytes(1 << 20)) for _ in range(512)) + packer.flush()
+    pixels = (b"IDAT", zeros)
+    profiles = [write_png(4, 4, (kind, b"x\0\0" + zeros), pixels) for kind in (b"iCCP", b"zTXt")]
+    for data in (GIF, write_png(30_000, 30_000, pixels), write_png(4, 4, pixels), *profiles):
+        decode(data, False)
+
+
 def load() -> None:
     """Load every decoder, and open_clip's transform."""
     for name, mode in KINDS:
         decode(encode(name, mode, 40, 30, 1, ()), False)
 
 
-def test_whole_images():
+def test_images():
     run(whole_images, 300)
-
-
-def test_damaged_images():
     run(damaged_images, 1500)
+    run(bombs, cpu_s=30)

@@ -33,26 +33,17 @@ CHANGES = st.lists(
     min_size=1,
     max_size=2,
 )
-MORE = st.dictionaries(
-    st.sampled_from(["custom_text", "quick_gelu", "init_logit_scale", "nonsense", "mean"]),
-    NUMBERS,
-    max_size=1,
-)
+NAMES = st.sampled_from(["custom_text", "quick_gelu", "init_logit_scale", "nonsense", "mean"])
+MORE = st.dictionaries(NAMES, NUMBERS, max_size=1)
 
 
 @cache
-def make_folder() -> Path:
-    """Return a folder with a tiny model's config."""
+def make_model() -> tuple[Path, dict[str, torch.Tensor]]:
+    """Return a folder with a tiny model's config, and its weights."""
     folder = Path(os.path.realpath(tempfile.mkdtemp()))
     (folder / "tiny.json").write_text(json.dumps(TINY))
-    return folder
-
-
-@cache
-def make_state() -> dict[str, torch.Tensor]:
-    """Return the tiny model's weights."""
-    model = Clip(ScorerConfig(model=str(make_folder() / "tiny.json"), weights="random:0"), "cpu", 1).model
-    return {name: value.contiguous() for name, value in model.state_dict().items()}
+    model = Clip(ScorerConfig(model=str(folder / "tiny.json"), weights="random:0"), "cpu", 1).model
+    return folder, {name: value.contiguous() for name, value in model.state_dict().items()}
 
 
 def check(model: Path, weights: str) -> None:
@@ -74,7 +65,7 @@ def model_configs(changes, more, edits, is_damaged):
         content = replace_within(content, path, new)
     if isinstance(content, dict):
         content = {**content, **more}
-    path = make_folder() / "changed.json"
+    path = make_model()[0] / "changed.json"
     text = json.dumps(content).encode()
     path.write_bytes(damage(json.dumps(TINY).encode(), edits) if is_damaged else text)
     check(path, "random:0")
@@ -90,10 +81,10 @@ def states(draw) -> object:
     """Draw what a checkpoint may hold: the tiny model's weights with a few changed, or anything else."""
     if draw(st.integers(0, 3)) == 0:
         return draw(OBJECTS)
-    state = dict(make_state())
+    state = dict(make_model()[1])
     for _ in range(draw(st.integers(0, 2))):
         name = draw(st.sampled_from(sorted(state)))
-        weight = make_state()[name]
+        weight = make_model()[1][name]
         new = [torch.zeros(3), weight.double(), weight * float("nan"), weight.bool(), None, "x"]
         state[name] = new[draw(st.integers(0, len(new) - 1))]
     return state if draw(st.booleans()) else {"state_dict": state, "epoch": 1}
@@ -108,19 +99,14 @@ def weight_files(state, suffix, edits):
         file = io.BytesIO()
         torch.save(state, file)
         data = file.getvalue()
-    path = make_folder() / f"weights.{suffix}"
+    path = make_model()[0] / f"weights.{suffix}"
     path.write_bytes(damage(data, edits))
-    check(make_folder() / "tiny.json", str(path))
+    check(make_model()[0] / "tiny.json", str(path))
 
 
-def load() -> None:
-    """Make the tiny model once."""
-    make_state()
+load = make_model
 
 
-def test_model_configs():
+def test_models():
     run(model_configs, 200, megabytes=1024)
-
-
-def test_weight_files():
     run(weight_files, 200, megabytes=1024)

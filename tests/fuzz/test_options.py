@@ -48,16 +48,8 @@ def options(kind, values):
     assert override_all(kind(), changed_options(config)) == config
 
 
-FORMS = (
-    "{path}={value}",
-    "--{path}={value}",
-    "--set={path}={value}",
-    "--{path}\n{value}",
-    "--set\n{path}={value}",
-)
-INPUTS = st.sampled_from(
-    ["photos", "p=in/a::q=in/b", "s3://b/date=2024/", "a.tar", "./seed=3", "align=x", "-"]
-)
+FORMS = [f"{start}{{path}}={{value}}" for start in ("", "--", "--set=", "--set\n")] + ["--{path}\n{value}"]
+INPUTS = st.sampled_from(["photos", "p=in/a::q=in/b", "s3://b/date=2024/", "./seed=3", "align=x", "-"])
 
 
 @given(
@@ -93,17 +85,11 @@ def typed_lines(parts, inputs, random):
     assert (line is None) == (refusal is None) and (line or read == [*expected, "x"]), (words, line, refusal)
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["--set=", "--", "", "-", "--no-", "--set\n"]),
-            st.sampled_from(PATHS) | ODD_PATHS,
-            st.sampled_from(["=", ":", "\n", ""]),
-            TEXTS,
-        ),
-        max_size=4,
-    )
-)
+STARTS = st.sampled_from(["--set=", "--", "", "-", "--no-", "--set\n"])
+JOINS = st.sampled_from(["=", ":", "\n", ""])
+
+
+@given(st.lists(st.tuples(STARTS, st.sampled_from(PATHS) | ODD_PATHS, JOINS, TEXTS), max_size=4))
 def command_lines(parts):
     words = [word for part in parts for word in "".join(part).split("\n")]
     said = io.StringIO()
@@ -121,17 +107,12 @@ def load() -> None:
 
 
 def test_some_options():
-    run(options, 200)
-    run(command_lines, 100)
-    run(typed_lines, 100)
+    run(options, 100)
+    run(typed_lines, 50)
 
 
 @pytest.mark.slow
 def test_options():
     run(options, 2000)
-
-
-@pytest.mark.slow
-def test_command_lines():
     run(command_lines, 5000)
     run(typed_lines, 5000)

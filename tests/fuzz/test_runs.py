@@ -25,6 +25,7 @@ from raycomp.schema import aligned_schema, scores_schema
 from tests.corpus import by_cpi
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, JSON_VALUES, ODD_JSON, damage, refused, replace_within
+from tests.look.scored import make_phrase
 
 pytestmark = pytest.mark.slow
 
@@ -38,30 +39,21 @@ BYTES = st.binary(max_size=40) | (ODD_JSON | JSON_VALUES.map(json.dumps)).map(st
 def make_run() -> tuple[Folder, dict]:
     """Return a folder with scores of three samples, and the content of its run.json."""
     folder = Folder(os.path.realpath(tempfile.mkdtemp()))
-    phrase = {"text": "a dog", "start": 0, "end": 5, "kind": "object", "target": "dog", "target_start": 2}
-    phrase |= {"target_end": 5, "target_class": "head", "nonces": ["blick"], "drops": [0.1], "drop": 0.1}
     rows = [
         {"uid": uid, "caption": "a dog", "status": "ok", "position": i, "alignment": i / 4, "mean_pas": 0.1,
-         "image_embedding": [0.5] * 4, "phrases": [{**phrase, "displacement": 0.2}]}
+         "image_embedding": [0.5] * 4, "phrases": [make_phrase("dog", 0.1)]}
         for i, uid in enumerate(UIDS)
     ]  # fmt: skip
     kind = scores_schema(aligned_schema(4, "float32"))
     write_table(pa.Table.from_pylist(rows, kind), folder.at("scores", "00000.parquet"), kind)
-    cut = Threshold(2, 0xBE800000, (0, 1))
-    return folder, {
-        "kind": "curate",
-        "status": "finished",
-        "commands": {"curate": "raycomp curate"},
-        "started": "2026-01-01T00:00:00+00:00",
-        "config": to_dict(by_cpi(input="in")),
-        "fingerprint": {"input": "0" * 64, "scorer": "1" * 64, "shards": 1},
-        "versions": {"python": "3.11", "raycomp": "0.1.0"},
-        "machine": {"system": "Linux", "cores": 2},
-        "scores": folder.at("scores"),
-        "funnel": {"read": 3, "corpus": 3, "kept": 2, "dropped": {"below_alignment_gate": 1}},
-        "gates": Gates(3, cut, Threshold(2, 0x80000000), 2).to_dict(),
-        "warnings": [],
-    }
+    gates = Gates(3, Threshold(2, 0xBE800000, (0, 1)), Threshold(2, 0x80000000), 2).to_dict()
+    run = {"kind": "curate", "status": "finished", "warnings": [], "started": "2026-01-01T00:00:00+00:00"}
+    run |= {"commands": {"curate": "raycomp curate"}, "config": to_dict(by_cpi(input="in")), "gates": gates}
+    run |= {"versions": {"python": "3.11", "raycomp": "0.1.0"}, "machine": {"system": "Linux", "cores": 2}}
+    run |= {"fingerprint": {"input": "0" * 64, "scorer": "1" * 64, "shards": 1}}
+    run |= {"scores": folder.at("scores"), "funnel": {"read": 3, "corpus": 3, "kept": 2}}
+    run["funnel"] |= {"dropped": {"below_alignment_gate": 1}}
+    return folder, run
 
 
 def check_reads(data: bytes) -> None:
@@ -123,13 +115,7 @@ def load() -> None:
     assert "kept: yes" in explain(folder.uri, UIDS[1]) and "2  kept" in "".join(show(folder.uri))
 
 
-def test_changed_runs():
+def test_runs():
     run(changed_runs, 400)
-
-
-def test_foreign_runs():
     run(foreign_runs, 200)
-
-
-def test_leases():
     run(leases, 200)

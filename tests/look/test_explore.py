@@ -11,7 +11,6 @@ import pytest
 import raycomp
 from raycomp.cli import USER_ERROR, main
 from raycomp.core.metrics import project_pca
-from raycomp.core.near import EXACT_ROWS, find_nearest
 from raycomp.curation.page import explain_sample
 from raycomp.data.runs import read_finished
 from raycomp.look.config import ExploreConfig
@@ -165,23 +164,6 @@ def test_refusals(curation, pages, tmp_path, capsys):
         assert said in capsys.readouterr().err and not (tmp_path / "out" / "data").exists()
     assert main(["explore", str(pages), "--out", str(tmp_path / "out")]) == USER_ERROR
     assert "holds explore; name a curation or selection" in capsys.readouterr().err
-
-
-def test_many_rows_are_searched_in_lists_and_few_rows_have_few_neighbours():
-    rng, num = np.random.default_rng(0), EXACT_ROWS + 1000
-    centre = rng.normal(size=(300, 16))
-    vector = centre[rng.integers(300, size=num)] + 0.3 * rng.normal(size=(num, 16))
-    vector = (vector / np.linalg.norm(vector, axis=1, keepdims=True)).astype(np.float32)
-    near, cosine = find_nearest(vector, 5, 0)
-    some = rng.integers(len(vector), size=200)
-    exact = vector[some] @ vector.T
-    exact[np.arange(200), some] = -2
-    best = np.argsort(-exact, axis=1)[:, :5]
-    found = np.mean([len({*near[row]} & {*best[i]}) / 5 for i, row in enumerate(some)])
-    assert found > 0.95 and not (near == np.arange(len(vector))[:, None]).any()
-    assert cosine[some, 0] == pytest.approx(np.take_along_axis(exact, near[some, :1], 1)[:, 0], abs=2e-3)
-    for few, shape in ((np.zeros((0, 4)), (0, 0)), (np.ones((1, 1)), (1, 0)), (np.eye(3), (3, 2))):
-        assert find_nearest(few.astype(np.float32), 8, 0)[0].shape == shape
 
 
 def test_a_projection_keeps_the_largest_variance():
