@@ -204,7 +204,9 @@ def bound_parameters(content: dict[str, Any]) -> int | None:
     """
     towers = [{**default, **content[part]} for part, default in _DEFAULTS.items()]
     numbers = [content["embed_dim"], *(tower[name] for tower in towers for name in ("layers", "width"))]
+    stated = [tower[name] for tower in towers for name in _SIZES if name in tower]
     is_plain = set(content) <= _PLAIN and all(isinstance(number, int) for number in numbers)
+    is_plain = is_plain and not any(size is None or size == [] for size in stated)
     if not is_plain or any(key.startswith(("attn", "attention")) for tower in towers for key in tower):
         return None
     total = 0.0

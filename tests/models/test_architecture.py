@@ -41,6 +41,7 @@ NOT_A_MODEL = ["5", "", "[" * 100_000, "\udcff", '{"embed_dim": 1, "vision_cfg":
 CHANGES = [
     *({"embed_dim": value} for value in ("32", None, [1, 2], 0, True, 1.5, float("nan"), 10**9)),
     *({"vision_cfg": value} for value in (None, {"width": 999_999}, {"layers": [1, 2, 3, 10**9]}, {"a": 1})),
+    *({"vision_cfg": {"image_size": value}} for value in (None, [])),
     *({"text_cfg": change} for change in ({"context_length": 10**6}, {"heads": 7})),
 ]
 
