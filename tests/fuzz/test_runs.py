@@ -26,6 +26,7 @@ from tests.corpus import by_cpi
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, JSON_VALUES, ODD_JSON, damage, refused, replace_within
 from tests.look.scored import make_phrase
+from tests.sealed import seal
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +54,9 @@ def make_run() -> tuple[Folder, dict]:
     run |= {"fingerprint": {"input": "0" * 64, "scorer": "1" * 64, "shards": 1}}
     run |= {"scores": folder.at("scores"), "funnel": {"read": 3, "corpus": 3, "kept": 2}}
     run["funnel"] |= {"dropped": {"below_alignment_gate": 1}}
-    return folder, run
+    folder.write_json(run, RUN)
+    seal(folder)
+    return folder, folder.read_json(RUN)
 
 
 def check_reads(data: bytes) -> None:
