@@ -60,6 +60,7 @@ def test_what_is_no_space_is_reported_in_a_line():
         ("a=uniform(2,1)", "two finite numbers, the larger one last"),
         ("a=uniform(0,inf)", "finite"),
         ("a=loguniform(0,1)", "two finite numbers, above 0"),
+        ("a=loguniform(x,1)", "two finite numbers"),
         ("a=1 a=grid(1,2)", "names a twice"),
     ]:
         with pytest.raises(ValueError, match="space") as error:

@@ -54,6 +54,7 @@ def sources(tmp_path_factory) -> dict[str, str]:
 def test_a_run_with_itself_has_no_difference(sources, tmp_path, capsys):
     run = diff(sources["whole"], sources["whole"], tmp_path / "out")
     assert run["rows"] == {"kept_in_both": 120, "lost": 0, "gained": 0}
+    assert diff(sources["whole"], sources["whole"], tmp_path / "out").record == run.record
     assert read(tmp_path / "out", "options.csv") == read(tmp_path / "out", CONCEPTS) == []
     assert {row["first"] == row["second"] for row in read(tmp_path / "out", "outcomes.csv")} == {True}
     assert not pq.read_table(tmp_path / "out/moved.parquet").num_rows

@@ -136,6 +136,7 @@ def test_runs_of_other_kinds_open_with_their_main_figures(tmp_path):
     assert list(run.figures().items())[2:] == [(name, Figure(0.5, 0.25, 0.75))]
     (tmp_path / "audit").mkdir()
     run = open_made(tmp_path / "audit", "audit", warnings=["<script>alert(1)</script>"])
+    assert run.config == get_config("audit")()
     assert "<script>" not in run._repr_html_() and "&lt;script&gt;" in run._repr_html_()
     with pytest.raises(ValueError, match="the run has no tables"):
         run.table()
