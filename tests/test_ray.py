@@ -13,7 +13,6 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
-import ray
 
 import raycomp
 from raycomp.cli import main
@@ -60,6 +59,8 @@ class Cut(Exception):
 @pytest.fixture(scope="module")
 def label() -> Iterator[str]:
     """A label of the one node of a cluster of five CPUs, which this process has joined."""
+    import ray
+
     with connect(ClusterConfig(executor="ray", num_cpus=5)):
         yield f"ray.io/node-id={ray.get_runtime_context().get_node_id()}"
 
