@@ -98,25 +98,19 @@ def test_content_words_are_measured_next_to_the_phrases_and_change_nothing_else(
 
 
 def test_every_reading_is_that_of_a_loop_over_its_targets(with_content):
-    for targets, unit, how in itertools.product(words.TARGETS, words.UNITS, ["mean", "min"]):
-        check_reading(with_content, targets, unit, how)
-
-
-def check_reading(with_content: pa.Table, targets: str, unit: str, how: str) -> None:
-    config = by_cpi(attribute=mean_drop(targets=targets, unit=unit, aggregate=how))
     table = with_content.drop_columns([words.MEAN_PAS])
-    found = read_corpus(table, make_selection(config)).measures[PAS]
-    want = []
-    for row in table.to_pylist():
-        phrases = [p for p in row[words.PHRASES] if targets != "showable" or p["target_class"] == words.HEAD]
-        phrases += row[words.CONTENT_WORDS] if targets == "content" else []
-        values = [
-            p["drop"] / (math.sqrt(2 * p["displacement"]) if unit == "per_displacement" else 1)
-            for p in phrases
-            if p["drop"] is not None
-        ]
-        want.append({"mean": np.mean, "min": min}[how](values) if values else math.nan)
-    np.testing.assert_allclose(found, want, rtol=1e-6)
+    for targets, unit, how in itertools.product(words.TARGETS, words.UNITS, ["mean", "min"]):
+        config = by_cpi(attribute=mean_drop(targets=targets, unit=unit, aggregate=how))
+        found, want = read_corpus(table, make_selection(config)).measures[PAS], []
+        for row in table.to_pylist():
+            phrases = [*row[words.PHRASES], *(row[words.CONTENT_WORDS] if targets == "content" else [])]
+            values = [
+                p["drop"] / (math.sqrt(2 * p["displacement"]) if unit == "per_displacement" else 1)
+                for p in phrases
+                if p["drop"] is not None and (targets != "showable" or p["target_class"] == words.HEAD)
+            ]
+            want.append({"mean": np.mean, "min": min}[how](values) if values else math.nan)
+        np.testing.assert_allclose(found, want, rtol=1e-6)
 
 
 def test_of_one_nonce_a_drop_per_displacement_is_a_cosine_of_the_image_and_what_the_word_changed():

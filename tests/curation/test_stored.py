@@ -1,6 +1,7 @@
 """Stored embeddings through read, prepare, align and attribute, against open_clip's own encoders."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +12,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from raycomp.config import ParserConfig, ScorerConfig
-from raycomp.curation.config import NonceConfig, PrepareConfig
-from raycomp.curation.score.prepare import parse, prepare
-from raycomp.curation.score.scorers import Align, Attribute
+import raycomp
+from raycomp.config import ScorerConfig
+from raycomp.curation.config import CurateConfig, PrepareConfig
+from raycomp.curation.score.prepare import prepare
+from raycomp.curation.score.score import plan
+from raycomp.curation.score.scorers import Align
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import to_matrix
 from raycomp.data.parquet_input import check_embeddings
 from raycomp.data.reader import read_shard
-from raycomp.data.samples import write_tar
 from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip
 from raycomp.models.images import prepare_image
-from raycomp.words import ALIGNMENT, CAPTION, IMAGE_EMBEDDING, MEAN_PAS, ORIGINAL_WIDTH, PIXELS, STATUS
-from tests.corpus import mean_drop
+from raycomp.words import ALIGNMENT, IMAGE_EMBEDDING, ORIGINAL_WIDTH, PIXELS, STATUS
+from tests.corpus import by_cpi
 from tests.drawn import world_shards
 
 NUM = 40
@@ -87,19 +89,6 @@ def test_alignment_is_the_cosine_of_the_stored_vector(tiny_scorer, image_ND, tmp
         assert np.abs(to_matrix(found[IMAGE_EMBEDDING]) - direct_ND.numpy()).max() < 1e-6
 
 
-def test_stored_and_made_embeddings_give_the_same_scores(tiny_scorer, image_ND, tmp_path):
-    store(tmp_path / "in", "clip_retrieval", image_ND)
-    write_tar(str(tmp_path / "photos/0.tar"), [(f"{i:03d}", members) for i, members in enumerate(SAMPLES)])
-    drops = []
-    for name, stored in (("in", "clip_retrieval"), ("photos", None)):
-        aligned = align_all(str(tmp_path / name), stored, tiny_scorer)
-        assert aligned[CAPTION].to_pylist() == CAPTIONS
-        parsed = parse(aligned, ParserConfig(), NonceConfig(), mean_drop(), tiny_scorer)
-        drops.append((aligned[ALIGNMENT].to_numpy(), Attribute(tiny_scorer)(parsed)[MEAN_PAS].to_numpy()))
-    assert np.abs(drops[0][0] - drops[1][0]).max() < 1e-6
-    assert np.abs(drops[0][1] - drops[1][1]).max() < 1e-6 and np.abs(drops[1][1]).max() > 1e-3
-
-
 def test_a_vector_without_direction_is_a_counted_row_and_other_faults_come_first(
     tiny_scorer, image_ND, tmp_path
 ):
@@ -123,3 +112,49 @@ def test_a_vector_without_direction_is_a_counted_row_and_other_faults_come_first
             nulls = [i for i, value in enumerate(found[name].to_pylist()) if value is None]
             assert nulls == [i for i, status in enumerate(expected) if status != "ok"], name
         assert found[ORIGINAL_WIDTH].to_pylist() == [640] * NUM
+
+
+BAD = 3
+
+
+@pytest.fixture(scope="module")
+def config(tiny_scorer, image_ND, tmp_path_factory) -> CurateConfig:
+    """Metadata as DataComp hands it out, without images; the embedding of one row is zero."""
+    folder, stored_ND = tmp_path_factory.mktemp("metadata"), image_ND.astype(np.float16)
+    stored_ND[BAD] = 0
+    store(folder / "in", "b32_img", stored_ND, uid=[f"{i * 7919 % 40:016x}{i:016x}" for i in range(NUM)])
+    prepare = PrepareConfig(stored_embeddings="b32_img")
+    return by_cpi(input=str(folder / "in"), scorer=tiny_scorer, prepare=prepare)
+
+
+def test_metadata_becomes_a_subset_without_shards(config, tmp_path):
+    """Choosing again needs neither images nor embeddings; other embeddings are another run."""
+    out = tmp_path / "out"
+    assert "by bytes: 40 in" in plan(config)
+    funnel = raycomp.curate(config, str(out))["funnel"]
+    assert (funnel["dropped"]["bad_embedding"], funnel["corpus"], funnel["kept"]) == (1, NUM - 1, 19)
+    scores = [row for path in sorted((out / "scores").iterdir()) for row in pq.read_table(path).to_pylist()]
+    assert [i for i, row in enumerate(scores) if row["status"] == "bad_embedding"] == [BAD]
+    best = sorted((row for row in scores if row["mean_pas"] is not None), key=lambda row: -row["mean_pas"])
+    kept = {row["uid"] for row in best[:19]}
+    assert {*pq.read_table(out / "subset/kept.parquet")["uid"].to_pylist()} == kept
+    subset = np.load(out / "subset/subset.npy").tolist()
+    assert subset == sorted((int(uid[:16], 16), int(uid[16:], 16)) for uid in kept)
+    assert not (out / "shards").exists() and (out / "report.html").exists()
+    path = Path(config.input) / "1.npz"
+    with np.load(path) as arrays:
+        np.savez(path, b32_img=-arrays["b32_img"])
+    with pytest.raises(ValueError, match="holds a run that differs in input"):
+        raycomp.curate(config, str(out))
+    run = raycomp.select(str(out), {"attribute.keep": 0.2}, str(tmp_path / "again"))
+    assert run["funnel"]["kept"] == 7 and not (tmp_path / "again/shards").exists()
+    with pytest.raises(ValueError, match=r"materialize=True: must be false .* without images"):
+        raycomp.select(str(out), {"materialize": True}, str(tmp_path / "no"))
+
+
+def test_what_does_not_fit_stops_before_any_work(config, tmp_path):
+    wide = replace(config, scorer=ScorerConfig(model="ViT-B-32", weights="random:0"))
+    for run in (plan, lambda config: raycomp.curate(config, str(tmp_path / "out"))):
+        with pytest.raises(ValueError, match=r"'ViT-B-32': its embeddings have 512 values, those in .* 32;"):
+            run(wide)
+    assert not (tmp_path / "out/run.json").exists()
