@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
 
 from raycomp import schema, words
 from raycomp.data import samples
 from raycomp.data.inputs import expand_input
+from raycomp.data.parquet_input import read_table
 from raycomp.data.reader import extract, read_shard
 from raycomp.data.samples import sample_uid
 
@@ -221,6 +224,23 @@ def test_damage_anywhere_is_rows_and_never_an_error(tmp_path):
         path.write_bytes(data)
         seen |= set(statuses(str(path)))
     assert {"truncated_shard", "ok"} <= seen <= set(words.STATUSES)
+
+
+def test_errors_of_the_file_system_pass_through(tmp_path):
+    class Failing(io.BytesIO):
+        num_reads = 0
+
+        def read(self, size: int = -1) -> bytes:
+            self.num_reads += 1
+            if self.num_reads > 4:
+                raise ConnectionResetError("the connection broke")
+            return super().read(size)
+
+    columns = {"jpg": [bytes(20_000)] * 200, "caption": ["a"] * 200}
+    path = write(tmp_path, columns, row_group_size=10, compression="none", use_dictionary=False)
+    (shard,) = expand_input(path)
+    with pytest.raises(ConnectionResetError):
+        list(read_table(Failing(Path(path).read_bytes()), shard, 4, fs.LocalFileSystem()))
 
 
 def test_memory_holds_a_block_not_the_file(tmp_path, monkeypatch):
