@@ -108,27 +108,29 @@ class Table:
         """Return lines of ASCII except for cell texts; a header of empty names is left out."""
         columns = as_columns(self.columns)
         heads = [column.head for column in columns]
-        lines = [[_plain(*pair) for pair in zip(row, columns, strict=True)] for row in self.rows]
-        lines = [heads, *lines] if any(heads) else lines
+        lines = [heads] if any(heads) else []
+        for row in self.rows:
+            texts = [write_cell(cell, column.digits) for cell, column in zip(row, columns, strict=True)]
+            lines.append(
+                [plain(text) if is_number(cell) else text for cell, text in zip(row, texts, strict=True)]
+            )
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        sides = self.list_sides()
-        body = ["  ".join(map(_pad, line, widths, sides)).rstrip() for line in lines]
+        sides = zip(self.list_sides(), widths, strict=False)
+        aligned = [f"{'>' if is_right else '<'}{width}" for is_right, width in sides]
+        body = ["  ".join(map(format, line, aligned)).rstrip() for line in lines]
         parts = [self.title, *body, textwrap.fill(self.note, WIDTH)]
         return "\n".join(part for part in parts if part)
 
     def to_csv(self) -> str:
         """Return the numbers in full; an estimate gets two more columns with its interval ends."""
-        columns = as_columns(self.columns)
-        ends = [
-            ("", " low", " high") if any(isinstance(row[i], Estimate) for row in self.rows) else ("",)
-            for i in range(len(columns))
-        ]
-        lines: list[list[object]] = [
-            [column.head + end for column, some in zip(columns, ends, strict=True) for end in some]
-        ]
-        for row in self.rows:
-            cells = (_split(cell)[: len(some)] for cell, some in zip(row, ends, strict=True))
-            lines.append([value for some in cells for value in some])
+        lines: list[list[object]] = [[] for _ in range(len(self.rows) + 1)]
+        for i, column in enumerate(as_columns(self.columns)):
+            cells = [row[i] for row in self.rows]
+            has_ends = any(isinstance(cell, Estimate) for cell in cells)
+            lines[0] += [column.head + end for end in (("", " low", " high") if has_ends else ("",))]
+            for line, cell in zip(lines[1:], cells, strict=True):
+                alone = [cell, None, None][: 3 if has_ends else 1]
+                line += [cell.value, cell.low, cell.high] if isinstance(cell, Estimate) else alone
         return write_csv(lines)
 
     def list_sides(self) -> list[bool]:
@@ -173,15 +175,14 @@ def read_csv(text: str) -> list[dict[str, str]]:
     """
     csv.field_size_limit(sys.maxsize)
     heads, *lines = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
-    bad = next((i for i, line in enumerate(lines, 2) if len(line) != len(heads)), None)
-    if bad is not None:
-        raise ValueError(f"line {bad} of the table has not the {len(heads)} cells of its first line")
-    return [dict(zip(heads, map(_unguard, line), strict=True)) for line in lines]
-
-
-def _unguard(text: str) -> str:
-    bare = text.removeprefix(_GUARD)
-    return bare if _guard(bare) == text else text
+    rows = []
+    for number, line in enumerate(lines, 2):
+        if len(line) != len(heads):
+            raise ValueError(f"line {number} of the table has not the {len(heads)} cells of its first line")
+        bare = (text.removeprefix(_GUARD) for text in line)
+        cells = (own if _guard(own) == text else text for own, text in zip(bare, line, strict=True))
+        rows.append(dict(zip(heads, cells, strict=True)))
+    return rows
 
 
 def as_columns(columns: Iterable[str | Column]) -> list[Column]:
@@ -232,17 +233,3 @@ def format_facts(facts: Mapping[str, object]) -> str:
 def plain(text: str) -> str:
     """Return a formatted number with ASCII signs."""
     return text.translate(_PLAIN)
-
-
-def _plain(cell: Cell, column: Column) -> str:
-    text = write_cell(cell, column.digits)
-    return plain(text) if is_number(cell) else text
-
-
-def _pad(text: str, width: int, is_right: bool) -> str:
-    return text.rjust(width) if is_right else text.ljust(width)
-
-
-def _split(cell: Cell) -> list[object]:
-    """Return a cell's value and the ends of its interval."""
-    return [cell.value, cell.low, cell.high] if isinstance(cell, Estimate) else [cell, None, None]

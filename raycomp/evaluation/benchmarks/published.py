@@ -10,23 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import isfunction
 from typing import Any
 
+from raycomp import words
 from raycomp.config.change import call_own, load_own, name_own
 from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks import choice
 from raycomp.evaluation.benchmarks.choice import Choice, is_text, read_json, read_lines, take, take_texts
 from raycomp.language.lexicon import ADJECTIVE_TAGS, NOUN_TAGS, Token
-from raycomp.words import (
-    ADD,
-    ATTRIBUTE,
-    CONCEPT_KINDS,
-    MACRO,
-    MICRO,
-    OBJECT,
-    OPERATIONS,
-    RELATION,
-    REPLACE,
-    SWAP,
-)
+from raycomp.words import ADD, ATTRIBUTE, CONCEPT_KINDS, OBJECT, OPERATIONS, RELATION, REPLACE, SWAP
 
 EDITS = {
     "add_att": (ADD, ATTRIBUTE),
@@ -175,10 +165,11 @@ def read_winoground(folder: Folder) -> Iterator[Choice]:
             raise ValueError(f"{where}: collapsed_tag={tag!r:.80}: must be one of {', '.join(_TAGS)}")
         key = str(take(record, "id", int | str, where))
         names = [take(record, name, str, where).removesuffix(".png") for name in ("image_0", "image_1")]
-        captions = _take_sides(record, "caption_0", "caption_1", where)
-        yield from choice.pair_up(
-            "winoground", "test", key, [f"{name}.png" for name in names], captions, SWAP, _TAGS[tag]
+        images, captions = (
+            [f"{name}.png" for name in names],
+            _take_sides(record, "caption_0", "caption_1", where),
         )
+        yield from choice.pair_up("winoground", "test", key, images, captions, SWAP, _TAGS[tag])
 
 
 def read_bivlc(folder: Folder) -> Iterator[Choice]:
@@ -275,8 +266,8 @@ def read_aro_order(folder: Folder, tag: Tag, seed: int = 0) -> Iterator[Choice]:
                 captions.append(caption)
         for key, image, caption, tokens in zip(keys, images, captions, tag(captions), strict=True):
             orders = shuffle(tokens, f"{seed} {split} {key}")
-            texts = (_DROPPED.sub(" ", " ".join(words).lower()).split()[:_MAX_WORDS] for words in orders)
-            true, *shuffled = (" ".join(words) for words in texts)
+            texts = (_DROPPED.sub(" ", " ".join(order).lower()).split()[:_MAX_WORDS] for order in orders)
+            true, *shuffled = map(" ".join, texts)
             if not true:
                 raise ValueError(f"{folder.at(name)}: caption {key}: {caption!r:.80}: has no word")
             yield Choice("aro_order", split, key, image, (true,), tuple(shuffled))
@@ -366,20 +357,17 @@ def _finish_rows(rows: Iterable[Choice], limit: int | None) -> list[Choice]:
         if (row.split, row.id) in ids:
             raise ValueError(f"{where}: an earlier row has this id")
         ids.add((row.split, row.id))
-        if row.split in (MICRO, MACRO, choice.ALL):
+        if row.split in (words.MICRO, words.MACRO, choice.ALL):
             raise ValueError(f"{where}: split={row.split!r}: is a reserved name; rename the split")
         for name, value, known in (("op", row.op, OPERATIONS), ("kind", row.kind, CONCEPT_KINDS)):
             if value not in ("", *known):
                 raise ValueError(f"{where}: {name}={value!r}: must be one of {', '.join(known)}, or empty")
         choices.append(row)
-    choices = list(choice.mark_defects(choices))
-    if limit is None:
-        return choices
     items: defaultdict[str, set[str]] = defaultdict(set)
     first = []
-    for row in choices:
+    for row in choice.mark_defects(choices):
         kept, item = items[row.split], row.group or row.id
-        if item in kept or len(kept) < limit:
+        if limit is None or item in kept or len(kept) < limit:
             kept.add(item)
             first.append(row)
     return first
