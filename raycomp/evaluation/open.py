@@ -28,11 +28,11 @@ _OTHERS: dict[str, Callable[[EvaluateConfig], Evaluation]] = {
 }
 # Options whose folders are read whole, with any content.
 _TAKES_ALL = (
-    "vl_checklist.annotations",
-    "zeroshot.input",
-    "retrieval.input",
-    "linear_probe.train",
-    "linear_probe.test",
+    ("vl_checklist", "annotations"),
+    ("zeroshot", "input"),
+    ("retrieval", "input"),
+    ("linear_probe", "train"),
+    ("linear_probe", "test"),
 )
 
 
@@ -50,11 +50,9 @@ class Opened:
 
 def check_outside(config: EvaluateConfig, out: str) -> None:
     """Raise ValueError where the results in the folder ``out`` would be read as a part of a benchmark."""
-    for option in _TAKES_ALL:
-        name, _, field = option.partition(".")
-        spec = getattr(getattr(config, name), field)
-        if name in config.benchmarks and spec:
-            check_output(spec, out, option)
+    for name, field in _TAKES_ALL:
+        if name in config.benchmarks and (spec := getattr(getattr(config, name), field)):
+            check_output(spec, out, f"{name}.{field}")
 
 
 def open_evaluations(config: EvaluateConfig, say: Say = print) -> list[Opened]:
@@ -112,11 +110,8 @@ def _size_pictures(evaluation: Evaluation) -> list[tuple[str, int | None]]:
 
 def list_evaluation_times(opened: Sequence[Opened]) -> list[int | None]:
     """Return when the files of benchmarks were last modified, in ns."""
-    evaluations = [one.evaluation for one in opened]
-    shards = dict.fromkeys(shard for evaluation in evaluations for shard in evaluation.shards)
-    return list_times(
-        shards, sorted({picture.uri for evaluation in evaluations for picture in evaluation.pictures})
-    )
+    shards = dict.fromkeys(shard for one in opened for shard in one.evaluation.shards)
+    return list_times(shards, sorted({picture.uri for one in opened for picture in one.evaluation.pictures}))
 
 
 def find_options(name: str, config: EvaluateConfig) -> BenchmarkConfig:

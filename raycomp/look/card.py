@@ -172,18 +172,15 @@ def _list_steps(side: Side) -> Iterator[str]:
     """Yield what was done, in the order of the pipeline."""
     config, funnel, prints = side.config, side.run["funnel"], side.curated["fingerprint"]
     scorer, keep = config.scorer, f"attribute.keep={config.attribute.keep}"
-    yield (
-        f"Read {funnel['read']:,} samples of {_code(config.input)}, fingerprint {_code(prints.get('input'))}."
-    )
-    yield (
-        f"Scored the cosine of image and caption with {_code(scorer.model)}, weights "
-        f"{_code(scorer.weights)}, fingerprint {_code(prints.get('scorer'))}."
-    )
+    given = {name: f"fingerprint {_code(prints.get(name))}" for name in ("input", "scorer", "parser")}
+    yield f"Read {funnel['read']:,} samples of {_code(config.input)}, {given['input']}."
+    weights = f"weights {_code(scorer.weights)}, {given['scorer']}"
+    yield f"Scored the cosine of image and caption with {_code(scorer.model)}, {weights}."
     yield from _list_drops(config)
     yield (
-        f"Found the phrases of captions with parser {_code(config.parser.name)}, fingerprint "
-        f"{_code(prints.get('parser'))}, replaced their words by {config.attribute.nonces} nonsense words "
-        f"each (nonces {_code(prints.get('nonces'))}), and measured the drop of the cosine (PAS)."
+        f"Found the phrases of captions with parser {_code(config.parser.name)}, {given['parser']}, "
+        f"replaced their words by {config.attribute.nonces} nonsense words each (nonces "
+        f"{_code(prints.get('nonces'))}), and measured the drop of the cosine (PAS)."
     )
     yield f"Selected by rule {_code(describe_rule(config))}, seed {config.seed}."
     corpus, rule = f"a corpus of {funnel['corpus']:,} pairs", config.select.rule
