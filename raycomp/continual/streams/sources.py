@@ -16,8 +16,8 @@ from raycomp.config.shared import ColumnsConfig
 from raycomp.continual.layouts import OF_FILES, OF_FOLDERS, Edit, Row
 from raycomp.data.files import Folder, absolute_uri, join_uri
 from raycomp.data.inputs import ShardPath, absolute_input, list_classes
-from raycomp.evaluation.benchmarks.choice import take
-from raycomp.evaluation.choices import Picture, read_text
+from raycomp.evaluation.benchmarks.choice import read_text, take
+from raycomp.evaluation.choices import Picture
 from raycomp.evaluation.config import RetrievalConfig
 from raycomp.evaluation.embed import find_images
 from raycomp.evaluation.retrieval import open_retrieval
