@@ -138,6 +138,21 @@ def test_a_caption_is_encoded_to_the_same_bits_in_any_company(widths):
                     assert torch.equal(text_KD, together[i]), precision
 
 
+def test_a_caption_is_encoded_to_the_same_bits_wherever_it_stands_in_a_pass():
+    longest, other = (
+        open_clip.tokenize([f"a red dog on the {word} tree"]).numpy() for word in ("big", "house")
+    )
+    for precision in [torch.float32, torch.bfloat16]:
+        encoder = TextEncoder(make_model().to(precision), CPU)
+        encoder.num_positions = 200
+        alone = torch.cat(encoder.embed(longest, other, np.array([1])))
+        for before in range(1, 170, 7):  # the largest parts are laid out first
+            words = [" ".join(["cat"] * min(60, before - at)) for at in range(0, before, 60)]
+            caption_GN = np.concatenate([open_clip.tokenize(words).numpy(), longest])
+            caption_GD, other_TD = encoder.embed(caption_GN, other, np.array([0] * len(words) + [1]))
+            assert torch.equal(torch.cat([caption_GD[-1:], other_TD]), alone), (precision, before)
+
+
 def encode(model, token_BN, encode):
     model.zero_grad()
     text_BD = encode(token_BN)
