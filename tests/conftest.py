@@ -17,7 +17,7 @@ from hypothesis import settings
 from pyarrow import fs
 
 import raycomp
-from raycomp.config import ClusterConfig, ScorerConfig
+from raycomp.config import ClusterConfig, ScorerConfig, waits
 from raycomp.curation.config import CurateConfig
 from raycomp.models import deferred
 from raycomp.run import executor
@@ -32,6 +32,9 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 # A busy machine makes any case late.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+# Nor is a slow step of a test worth a line.
+waits._AFTER_S = 600.0
 
 # As a command does; what is not deferred takes seconds in every test process.
 deferred.install()

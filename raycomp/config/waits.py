@@ -9,9 +9,9 @@ _AFTER_S = 3.0
 
 
 @contextmanager
-def say_if_slow(what: str, after_s: float = _AFTER_S) -> Iterator[None]:
-    """Print ``what`` to standard error once the block takes longer than ``after_s`` seconds."""
-    timer = Timer(after_s, lambda: print(f"{what} ...", file=sys.stderr, flush=True))
+def say_if_slow(what: str) -> Iterator[None]:
+    """Print ``what`` to standard error once the block takes longer than three seconds."""
+    timer = Timer(_AFTER_S, lambda: print(f"{what} ...", file=sys.stderr, flush=True))
     timer.daemon = True
     timer.start()
     try:

@@ -23,7 +23,7 @@ NUM_WAVES = NUM_SHARDS // PER_WAVE
 PATIENCE_S = 240.0
 ENDS = {signal.SIGINT: (130, "raycomp: interrupted"), signal.SIGTERM: (143, "raycomp: terminated")}
 # What a slow machine tells of itself: "align: shard 0 of 6, ...".
-PROGRESS = re.compile(r"[a-z]+: [a-z]+ [\d,]+ of [\d,]+")
+PROGRESS = re.compile(r"[a-z]+: [a-z]+ [\d,]+ of [\d,]+|.* \.\.\.$")
 
 
 def digests(out: Folder) -> dict[str, str]:
@@ -46,10 +46,8 @@ def processes(sid: int) -> dict[int, str]:
     found = {}
     for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
         if is_killable(pid, sid):
-            try:
+            with suppress(FileNotFoundError, ProcessLookupError):
                 found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
     return found
 
 
@@ -59,6 +57,7 @@ class Run:
 
     process: subprocess.Popen
     out: Folder
+    printed: str = ""
 
     def kill(self) -> None:
         """Kill the driver, as a machine that takes its memory back would."""
@@ -81,7 +80,7 @@ class Run:
 
     def wait(self) -> tuple[int, str]:
         """Wait for the end; return the exit code and what was said on stderr but for lines of progress."""
-        _, said = self.process.communicate(timeout=PATIENCE_S)
+        self.printed, said = self.process.communicate(timeout=PATIENCE_S)
         lines = [line for line in said.splitlines(keepends=True) if not PROGRESS.match(line)]
         return self.process.returncode, "".join(lines)
 
@@ -155,16 +154,6 @@ def num_files(out: Folder, *parts: str, prefix: str = "") -> int:
     return 0
 
 
-def report_progress(out: Folder) -> str:
-    """Return how far a run has come, as its folder tells."""
-    if not out.exists("work"):
-        return "finished" if out.exists("report.html") else "starting"
-    if num_files(out, "shards"):
-        return f"materialising, {num_files(out, 'shards')} files"
-    waves = {phase: num_files(out, "work", "waves", prefix=phase) for phase in ("align", "attribute")}
-    return f"waves of {waves}"
-
-
 def kill_at(run: Run, moment: Callable[[], object], delay_s: float) -> bool:
     """Kill the driver some time after a moment; return whether it ran until then."""
     if not run.wait_for(moment):
@@ -172,7 +161,6 @@ def kill_at(run: Run, moment: Callable[[], object], delay_s: float) -> bool:
     until = time.monotonic() + delay_s
     if not run.wait_for(lambda: time.monotonic() >= until):
         return False
-    print(f"killed: {report_progress(run.out)}")
     run.kill()
     return True
 
