@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import from_dict
-from raycomp.config.change import name_own
+from raycomp.config.change import as_setting, flatten, is_own, name_own, to_dict
 from raycomp.core import intervals
 from raycomp.data.files import Folder, absolute_uri, check_writable
 from raycomp.data.parquet import read_columns
@@ -29,10 +29,12 @@ from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.schema import CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA, example_schema
 from raycomp.table import Cell, Column, Estimate, PValue, Table, group_by, number, write_cell, write_csv
 from raycomp.training.command import LOSS, draw_metric
-from raycomp.words import ACCURACY, MACRO, MICRO, OK, STATUS
+from raycomp.words import MACRO, MICRO, OK, STATUS
 
 NAMES = ("first", "second")
 """The names of the reference and the run where none are given."""
+_AGAIN = "evaluate again, into another folder"
+_NOT_ALONE = "the difference is not of the models alone"
 # The columns that identify an example in two tables, for any benchmark.
 _SAME = ("split", "id", "image", "positives", "negatives", "direction", "query")
 
@@ -147,13 +149,45 @@ def _list_numbers(table: pa.Table, name: str) -> list[int]:
 def warn_other_targets(
     benchmark: str, first: pa.Table, second: pa.Table, names: tuple[str, str] = NAMES
 ) -> list[str]:
-    """Report where one model had fewer targets to choose from than the other, which is easier."""
-    if "num_targets" not in first.column_names:
-        return []
-    numbers = [_list_numbers(table, "num_targets") for table in (first, second)]
-    reported = [" and ".join(f"{number:,}" for number in own) or "none" for own in numbers]
-    said = f"{benchmark}: {names[0]} chose among {reported[0]} targets, {names[1]} among {reported[1]}"
-    return [] if numbers[0] == numbers[1] else [f"{said}; fewer targets are easier"]
+    """Report where one evaluation had fewer targets to choose from, which is easier, or scored other rows."""
+    lines, (one, other) = list[str](), names
+    if "num_targets" in first.column_names:
+        numbers = [_list_numbers(table, "num_targets") for table in (first, second)]
+        reported = [" and ".join(f"{number:,}" for number in own) or "none" for own in numbers]
+        if numbers[0] != numbers[1]:
+            said = f"{benchmark}: {one} chose among {reported[0]} targets, {other} among {reported[1]}"
+            lines.append(f"{said}; fewer targets are easier, {_NOT_ALONE}")
+    scored = [[status == OK for status in results.name_statuses(table)] for table in (first, second)]
+    counts = Counter(zip(*scored, strict=True))
+    if scored[0] != scored[1]:
+        own, others, both = (f"{counts[key]:,}" for key in ((True, False), (False, True), (True, True)))
+        said = f"{benchmark}: {own} rows are scored in {one} alone, {others} in {other} alone"
+        lines.append(f"{said}; the difference is over the {both} rows of both")
+    return lines
+
+
+def warn_other_options(
+    named: str, first: dict[str, Any], second: dict[str, Any], names: tuple[str, str], is_same: bool
+) -> list[str]:
+    """Report the options of a benchmark that two evaluations differ in; where none differs, whether its files
+    do.
+
+    ``named``: the benchmark as the first one's options name it. ``is_same``: both scored the same rows.
+    """
+    name, group = name_own(named), "own" if is_own(named) else named
+    groups = (group, "columns") if is_same else (group, "columns", "overlap", "max_pixels")
+    own, others = (
+        dict(flatten(to_dict(from_dict(EvaluateConfig(), one["config"])))) for one in (first, second)
+    )
+    lines = [
+        f"{name}: {names[0]} has {path}={as_setting(own[path])}, {names[1]} has "
+        f"{path}={as_setting(others.get(path))}; {_NOT_ALONE}"
+        for path in own
+        if path.partition(".")[0] in groups and own[path] != others.get(path)
+    ]
+    if lines or first["fingerprint"].get(name) == second["fingerprint"].get(name):
+        return lines
+    return [f"{name}: the files that {names[0]} and {names[1]} read differ; {_NOT_ALONE}"]
 
 
 def _make_line(
@@ -252,7 +286,6 @@ def answer_comparison(lines: Sequence[Compared], margins: Mapping[str, Sequence[
 _NAMED = re.compile(r"([^=/]+)=(.+)", re.DOTALL)
 # Columns of a table of scores that every row with status ok must have.
 _NUMBERS = {"rank", "ties", "num_own", "num_targets", "num_classes"}
-_AGAIN = "evaluate again, into another folder"
 
 
 def compare(runs: Sequence[str], out: str, say: Say = print) -> dict[str, Any]:
@@ -309,15 +342,21 @@ def _close(
     """Write the table; record the counts and the results."""
     came: Counter[str] = Counter()
     partings: list[Parting] = []
+    by_name = dict(zip(config.names, records, strict=True))
+    named = {name_own(one): one for one in records[0]["config"]["benchmarks"]}
     for name, first, second, names in pairs:
         both = zip(results.name_statuses(first), results.name_statuses(second), strict=True)
         came.update(one if one == other else "not_in_both" for one, other in both)
         partings += find_partings(name, first, second, config.examples, names)
-        warnings += warn_other_targets(name, first, second, names)
+        others = warn_other_targets(name, first, second, names)
+        two = by_name[names[0]], by_name[names[1]]
+        warnings += [*warn_other_options(named[name], *two, names, not others), *others]
     run.folder.write_bytes(write_csv([Compared._fields, *lines]).encode(), TABLE)
     run.close({OK: came.total()}, came, OK)
     photos, unseen = _read_photos(records[0], partings)
     run.record["warnings"] = [*warnings, *unseen]
+    for warning in run.record["warnings"]:
+        say(warning)
     answers = answer_comparison(lines, margins)
     results.say_answers(answers, say)
     losses = {
@@ -337,9 +376,9 @@ def _close(
         losses=[draw_metric(f"Loss of {name}", "", loss, LOSS) for name, loss in losses.items() if loss],
     )
     some = "" if came[OK] == came.total() else f" of {came.total():,}"
-    own = [one for one in lines if one.metric == ACCURACY and one.split not in (MICRO, MACRO) and one.n]
-    apart = f"in {sum(one.side != 0 for one in own)} of {len(own)} splits"
-    run.report(f"{came[OK]:,}{some} common examples; {apart} the difference's interval excludes 0", page)
+    own = [one for one in lines if one.split not in (MICRO, MACRO) and one.n]
+    apart = f"in {sum(one.side != 0 for one in own)} of {len(own)} differences"
+    run.report(f"{came[OK]:,}{some} common examples; {apart} the interval excludes 0", page)
 
 
 def _read_runs(runs: Sequence[str]) -> CompareConfig:

@@ -201,7 +201,7 @@ def test_two_models_are_compared(config, evaluated, tmp_path, capsys):
     runs = [evaluated[0], tmp_path / "other"]
     raycomp.evaluate(replace(config, model=replace(config.model, weights="random:7")), str(runs[1]))
     assert main(["compare", *map(str, runs), "--out", str(tmp_path / "both")]) == 0
-    assert "splits the difference's interval excludes 0" in capsys.readouterr().out
+    assert "differences the interval excludes 0" in capsys.readouterr().out
     lines = {(line["split"], line["metric"]): line for line in read_table(tmp_path / "both")}
     micro = lines["micro", "accuracy"]
     places = ("micro", "accuracy", "")

@@ -152,3 +152,42 @@ def test_images_that_the_model_was_trained_on_are_known_from_its_folder(tiny_sco
     words[1] = f"--set=model.weights={leave_training(tmp_path / 'everything', tiny_scorer, images)}"
     assert main([*words[:-1], f"--out={tmp_path / 'none'}"]) == 2
     assert "overlap=drop: zeroshot: 6 of 6 test images" in capsys.readouterr().err
+
+
+def test_one_model_that_was_tested_in_two_ways_is_not_compared_silently(tiny_scorer, tmp_path, capsys):
+    """Identical weights: what differs is the gallery, the prompts and the images of the test."""
+    images = [sample["jpg"] for sample in scenes(8, seed=5)]
+    rows = []
+    for i, image in enumerate(images):
+        place = tmp_path / "test" / ("bee", "cat")[i % 2] / f"{i}.jpg"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(image)
+        rows.append({"image": f"{place.parent.name}/{i}.jpg", "captions": [f"a scene {i}"]})
+    (tmp_path / "test/captions.json").write_text(json.dumps(rows))
+    (tmp_path / "photos.txt").write_text("a drawing of a {}.")
+    trained = leave_training(tmp_path / "trained", tiny_scorer, images[:3])
+    words = ["evaluate", "benchmarks=retrieval,zeroshot", f"retrieval.input={tmp_path}/test/captions.json"]
+    words += [f"model.weights={trained}", f"zeroshot.input={tmp_path}/test"]
+    more = [], ["overlap=drop"], [f"zeroshot.templates={tmp_path}/photos.txt"]
+    for name, own in zip(("whole", "dropped", "prompted"), more, strict=True):
+        assert main([*words, *own, "--out", str(tmp_path / name)]) == 0
+    capsys.readouterr()
+    assert main(["compare", *(str(tmp_path / name) for name in ("whole", "dropped", "prompted")),
+                 "--out", str(tmp_path / "both")]) == 0  # fmt: skip
+    said, alone = capsys.readouterr().out.splitlines(), "the difference is not of the models alone"
+    other = f"has zeroshot.templates={tmp_path}/photos.txt"
+    for line in (
+        f"retrieval: whole has overlap=warn, dropped has overlap=drop; {alone}",
+        f"retrieval: whole chose among 8 targets, dropped among 5; fewer targets are easier, {alone}",
+        "retrieval: 6 rows are scored in whole alone, 0 in dropped alone; "
+        "the difference is over the 10 rows of both",
+        f"zeroshot: whole has overlap=warn, dropped has overlap=drop; {alone}",
+        f"zeroshot: whole has zeroshot.templates=none, prompted {other}; {alone}",
+    ):
+        assert line in said, said
+    assert not any(
+        line.startswith("retrieval: whole") and "prompted" in line and "has" in line for line in said
+    )
+    assert ", in 0 of 0" not in said[-1] and "differences the interval excludes 0" in said[-1]
+    run = json.loads((tmp_path / "both/run.json").read_text())
+    assert len(run["warnings"]) == 6, "the rows of zeroshot, too"

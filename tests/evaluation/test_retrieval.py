@@ -130,8 +130,9 @@ def test_evaluations_among_other_captions_are_not_compared_and_among_fewer_are_r
     fewer = evaluation.grade(*invent(evaluation, bad=["0.jpg"]))
     check_same("retrieval", first, fewer)
     assert warn_other_targets("retrieval", first, first) == []
-    (reported,) = warn_other_targets("retrieval", first, fewer)
-    assert "first chose among 6 and 12 targets, second among 5 and 11" in reported
+    targets, rows = warn_other_targets("retrieval", first, fewer)
+    assert "first chose among 6 and 12 targets, second among 5 and 11" in targets
+    assert "2 rows are scored in first alone, 0 in second alone; the difference is over the 16 rows" in rows
 
 
 def test_captions_of_a_sample():
