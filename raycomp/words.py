@@ -83,7 +83,7 @@ STATUSES = {
     TRUNCATED_SHARD: "a shard ends before its last sample does; one row for the shard",
     UNREADABLE_SHARD: "a shard is not of the format its name says; one row for the shard",
     EMPTY_SHARD: "a shard holds no sample; one row for the shard",
-    REMOVED: "in the list of the option removed; the row keeps its uid and place, and no content",
+    REMOVED: "removed on request, by update --remove or by removed; its uid and place stay, no content",
 }
 # Added by hard negatives: a row's status is one of these, OK, NO_CAPTION, EMPTY_CAPTION.
 NO_CONCEPT = "no_concept"

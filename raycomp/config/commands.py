@@ -56,8 +56,8 @@ FLAGS = {
     "--add": ("SHARDS", "another input to take up: paths, globs, uris, optionally NAME="),
     "--remove": (
         "FILE",
-        "rows and shards that must not be used any more: a uid, SHA-256, url, domain or shard name in each "
-        "line, or a table",
+        "an opt-out, erased from DIR: a file (.txt) with a uid, key or file name, url, SHA-256, domain or "
+        "shard name in each line, or a table (.csv, .tsv, .parquet)",
     ),
     "--verify": ("", "compare the SHA-256 of every file of the runs that are read, not only their sizes"),
     "--dry-run": ("", "check options, inputs and DIR, say the cost, write nothing"),

@@ -20,7 +20,7 @@ from raycomp.curation import config as rules
 from raycomp.curation.config import PAS, CurateConfig, SelectionRule, make_selection, read_config
 from raycomp.curation.page import make_funnel, render_curate
 from raycomp.curation.score.columns import check_scorers, fingerprint_scorers
-from raycomp.curation.score.reuse import Reuse, find_reuse
+from raycomp.curation.score.reuse import REUSED, Reuse, find_reuse
 from raycomp.curation.score.score import Scoring, check_aligned, plan, score
 from raycomp.curation.select import filters, marks
 from raycomp.curation.select import select as choosing
@@ -114,7 +114,7 @@ def curate(
                 "scorer_check": check_scorer(stats["align"]),
                 "scores": run.folder.at("scores"),
                 **facts,
-                **({} if earlier is None else {"taken_over": reuse.describe()}),
+                **({} if earlier is None else {"taken_over": reuse.describe(stats["align"].counts[REUSED])}),
             }
             files = pair_marks(scores, config, run.folder)
             tables = extra_tables(scores) if extra_tables else []
@@ -283,7 +283,7 @@ def _choose(run: Run, config: CurateConfig, source: Scored, say: Say) -> None:
     faults = running.describe_dropped("input", choice.faults)
     shortage = choosing.describe_shortage(selection, choice.gates)  # the page derives it from its summary
     duplicates = choosing.describe_duplicates(choice.reasons, choice.gates.num_corpus)
-    warnings = [*faults, *shortage, *duplicates]
+    warnings = [*faults, *shortage, *duplicates, *source.sections.pop("unmatched", ())]
     for warning in warnings:
         say(warning)
     pas = choice.moments  # Score = (score - mean) / std is Eq. 5 of Go et al. (arXiv 2605.22651)

@@ -218,8 +218,9 @@ class FilterConfig(OptionGroup, name="filter"):
     """Rows that the table lacks: fail stops the run, drop drops them, keep keeps them whatever the
     condition."""
     exclude: str | None = field(default=None, metadata=PLACE)
-    """A list of rows to leave out: text with a uid, SHA-256, url or domain in each line, or a CSV or Parquet
-    table with such columns."""
+    """A list for choosing: rows to leave out of this subset. Their photos and captions stay in scores/ and in
+    explore; an opt-out, which erases, is ``raycomp update DIR --remove FILE``. Text with a uid, key or file
+    name, url, SHA-256 or domain in each line, or a CSV or Parquet table with such columns."""
     when: str = field(default="before", metadata=one_of(("before", "after")))
     """before: shares are fractions of the rows that remain; after: the rule selects from all rows, then these
     are dropped."""
@@ -299,9 +300,10 @@ class CurateConfig(OptionGroup):
     decontaminate: DecontaminateConfig = field(default_factory=DecontaminateConfig, metadata=SELECT | UPDATE)
     near: NearConfig = field(default_factory=NearConfig, metadata=SELECT | UPDATE)
     removed: str | None = field(default=None, metadata=PLACE)
-    """A list of rows and shards that must not be used, as for an opt-out: text with a uid, SHA-256, url,
+    """A list of rows and shards to erase, for opt-outs: text with a uid, key or file name, url, SHA-256,
     domain or shard name in each line, or a table with such columns. Such a row has the status removed: it
-    keeps its uid and place, and nothing of its content is scored or written. A shard is not read."""
+    keeps its uid and place, and nothing of its content is scored or written. A shard is not read. ``raycomp
+    update DIR --remove FILE`` adds to it later."""
     parser: ParserConfig = field(default_factory=ParserConfig)
     waves: WavesConfig = field(default_factory=WavesConfig, metadata=FREE)
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE | SELECT | UPDATE)

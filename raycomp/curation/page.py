@@ -50,15 +50,16 @@ REASON_WORDS = {
     words.DROPPED_UNSCORED: "no score for the attribution gate",
     words.DROPPED_ATTRIBUTION: "below the attribution gate",
     words.DROPPED_CONTROL: "below the gate of the rule",
+    words.REMOVED: "removed on request",
     words.FILTERED: "the filter is false",
     words.FILTER_NULL: "the filter is null",
-    words.EXCLUDED: "in the exclusion list",
+    words.EXCLUDED: "left out by filter.exclude",
     words.CONTAMINATED: "contaminated: also in a test set",
     words.NEAR_DUPLICATE: "near-duplicate of a row that stays",
     words.CLUSTER_FULL: "above the cap of its cluster",
     words.FILTERED_AFTER: "past the gates, but the filter is false",
     words.FILTER_NULL_AFTER: "past the gates, but the filter is null",
-    words.EXCLUDED_AFTER: "past the gates, but in the exclusion list",
+    words.EXCLUDED_AFTER: "past the gates, but left out by filter.exclude",
 }
 
 

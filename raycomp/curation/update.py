@@ -10,9 +10,11 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 
 from raycomp.config import DryRun, check_path, exact_share, is_marked, override_all, to_dict
@@ -21,12 +23,13 @@ from raycomp.config.commands import import_command, import_object
 from raycomp.curation.config import CurateConfig, make_pool_selection, read_config
 from raycomp.curation.score.reuse import find_reuse, has_attribution
 from raycomp.curation.select import filters
-from raycomp.curation.select.filters import Removal, load_removed
+from raycomp.curation.select.filters import MATCHED, REMOVABLE, Removal, load_removed
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import cut_pool
 from raycomp.data import files, inputs, runs
 from raycomp.data.files import RUN, WORK, Folder, absolute_uri, link_file
-from raycomp.data.parquet import count_rows, read_columns, write_table
+from raycomp.data.inputs import ShardPath
+from raycomp.data.parquet import hash_images, read_columns, write_table
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import FINISHED, UPDATING, read_finished, read_manifest, read_run
 from raycomp.run.executor import use
@@ -34,13 +37,14 @@ from raycomp.run.lease import check_free, hold_lease
 from raycomp.run.local import Local
 from raycomp.run.run import OUTPUTS, Say, tidy
 from raycomp.run.work import map_files
-from raycomp.words import ALIGNMENT, IMAGE_SHA256, PHRASES, REMOVED, STATUS, UID, URL
+from raycomp.words import ALIGNMENT, PHRASES, REMOVED, SHARD, STATUS, UID
 
 NEXT = "next"
 """The folder below ``work`` in which an update works."""
 REMOVED_LIST = "removed.parquet"
 """The rows and shards that updates have removed, as hashes: the option ``removed`` of the run."""
-_BLOCK_ROWS = 256
+_REMOVE = "--remove"
+_BLOCK_ROWS, _MOST_SHOWN = 256, 5
 
 
 def update(
@@ -84,6 +88,10 @@ def update(
         runs.check_results(folder, run)
         config, removal = _next_config(folder, run, add, remove, settings or {})
         _stage(folder, config, removal)
+        if remove is not None:
+            with use(Local(len(os.sched_getaffinity(0)))):
+                for line in _list_unmatched(folder, run, config, remove):
+                    say(line)
         command = import_object(import_command(run["kind"]).function)
 
         def tell(line: str) -> None:
@@ -95,7 +103,12 @@ def update(
         if record["manifest"]["sha256"] == run["manifest"]["sha256"] and record["config"] == run["config"]:
             tidy(folder)
             return f"{folder.uri}: {run['headline'] if is_cut_off else 'nothing has changed'}"
-        return f"{folder.uri}: {publish(folder, lease.check)['headline']}"
+        changes = ""
+        if run["kind"] == "curate":
+            taken, num = record["taken_over"], _count_present(run)
+            removed, added = num - taken["present"], record["funnel"]["read"] - taken["rows"]
+            changes = f"removed {removed:,} of {num:,} rows, added {added:,}; "
+        return f"{folder.uri}: {changes}{publish(folder, lease.check)['headline']}"
 
 
 def _next_config(
@@ -113,11 +126,11 @@ def _next_config(
         config = replace(config, removed=folder.at(REMOVED_LIST))  # also after a move
     if add is not None:
         config = replace(config, input=inputs.add_input(config.input, inputs.absolute_input(add)))
-    more = load_removed(None if remove is None else absolute_uri(remove))
+    more = None if remove is None else load_removed(absolute_uri(remove), _REMOVE)
     if more is None:
         return config, None
     known = load_removed(config.removed) or Removal({})
-    removal = known.merge(more)
+    removal = Removal(filters.merge_lists([known.lists, more.lists]))
     if removal.digest() == known.digest():
         return config, None
     return replace(config, removed=folder.at(WORK, REMOVED_LIST)), removal
@@ -198,29 +211,59 @@ def _plan(
         shards = filters.list_shards(config)
         reuse = find_reuse(folder.uri, shards)
         jobs = list(reuse.scores.items())
-        lost = sum(map_files(_reduce, jobs, config, run["config"], place, label="count"))
-        stays = sum(count_rows(file.uri) for file in reuse.scores.values())
+        left = sum(map_files(_reduce, jobs, config, run["config"], place, label="count"))
         new = [shard for shard in shards if shard.ordinal not in reuse.scores]
         added = sum(map_files(lambda one: sum(map(len, read_shard(one, _BLOCK_ROWS))), new, label="count"))
         reduced = [ScoresFile(place.at(f"{ordinal:05d}.parquet")) for ordinal in reuse.scores]
         pool = make_pool_selection(config.pool, config.select.datacomp_compat)
         num = sum(cut_pool(reduced, pool)["sizes"]) if reduced else 0
-    removed = run["funnel"]["read"] - stays + lost
+        unmatched = [] if remove is None else _list_unmatched(folder, run, config, remove)
     num += exact_share(config.pool, added)
-    return f"would remove {removed:,} rows, add {added:,} and attribute about {num:,}"
+    before = _count_present(run)
+    changes = f"remove {before - left:,} of {before:,} rows, add {added:,} and attribute about {num:,}"
+    anew = [f"changed, so every row of it is scored anew: {name}" for name in reuse.changed[:_MOST_SHOWN]]
+    return "; ".join([f"would {changes}", *anew, *unmatched])
 
 
 def _reduce(
     job: tuple[int, files.Written], config: CurateConfig, then: Mapping[str, Any], place: Folder
 ) -> int:
     """Write what the gate of the pool reads of a scores file that is taken over; return how many of its rows
-    are removed."""
+    are not removed."""
     ordinal, file = job
-    table = read_columns(file.uri, [UID, STATUS, URL, IMAGE_SHA256, ALIGNMENT, PHRASES])
+    table = read_columns(file.uri, [*MATCHED, ALIGNMENT, PHRASES])
     removal = load_removed(config.removed) or Removal({})
-    is_removed_N = removal.find_rows(table) & pc.not_equal(table[STATUS], REMOVED).to_numpy()
+    is_removed_N = removal.find_rows(table)[0] | pc.equal(table[STATUS], REMOVED).to_numpy()
     has_phrases = pc.and_(table[PHRASES].is_valid(), has_attribution(file.uri, then, config))
     table = table.select([UID, STATUS, ALIGNMENT]).append_column(PHRASES, pc.if_else(has_phrases, True, None))
     table = filters.blank_rows(table, is_removed_N, [ALIGNMENT, PHRASES])
     write_table(table, place.at(f"{ordinal:05d}.parquet"), table.schema.remove_metadata())
-    return int(is_removed_N.sum())
+    return int((~is_removed_N).sum())
+
+
+def _count_present(run: Mapping[str, Any]) -> int:
+    """Return the number of rows of a run that are not removed."""
+    return int(run["funnel"]["read"] - run["funnel"]["dropped"].get(REMOVED, 0))
+
+
+def _list_unmatched(folder: Folder, run: dict[str, Any], config: CurateConfig, remove: str) -> list[str]:
+    """Return a line on entries of the list ``remove`` that no row has; new shards are read only for these."""
+    uri = absolute_uri(remove)
+    shards = filters.list_shards(replace(config, removed=None))
+    named = {SHARD: filters.hash_keys(SHARD, [shard.name for shard in shards])}
+    matched = [named, *map_files(_match, runs.list_scores(run, folder.uri), uri, label="match the list")]
+    find = partial(filters.list_unmatched, _REMOVE, uri, kinds=REMOVABLE)
+    if find(matched=filters.merge_lists(matched)):
+        reused = find_reuse(folder.uri, shards).scores
+        new = [shard for shard in shards if shard.ordinal not in reused]
+        matched += map_files(_match, new, uri, label="match the list")
+    return find(matched=filters.merge_lists(matched))
+
+
+def _match(item: str | ShardPath, uri: str) -> dict[str, np.ndarray]:
+    """Return the keys of a list that rows of a scores file, or of a shard, have, by kind."""
+    removal = load_removed(uri, _REMOVE) or Removal({})
+    if isinstance(item, str):
+        return removal.find_rows(read_columns(item, MATCHED))[1]
+    blocks = map(hash_images, read_shard(item, _BLOCK_ROWS))
+    return filters.merge_lists(removal.find_rows(block)[1] for block in blocks)

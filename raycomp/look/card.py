@@ -199,7 +199,7 @@ def _list_drops(config: CurateConfig) -> Iterator[str]:
     if chosen.where is not None:
         yield f"Dropped rows {when} for which this is not true: {_code(chosen.where)}."
     if chosen.exclude is not None:
-        yield f"Dropped rows {when} that are in the list {_code(chosen.exclude)}."
+        yield f"Dropped rows {when} that are in the list {_code(chosen.exclude)}; they stay in the scores."
     if clean.index is not None:
         what = "Dropped" if clean.action == "drop" else "Marked, but kept,"
         yield f"{what} rows that are in the test sets of {_code(clean.index)} (at most {clean.bits} bits)."

@@ -587,4 +587,5 @@ def _write_select(made: dict[str, Any], source: str) -> dict[str, str | None]:
     known = options.pop(EXCLUDE, before.get(EXCLUDE))
     start = f"raycomp select {shlex.quote(curation)}"
     line = command_line(start, {**options, EXCLUDE: "exclude.txt"}, f"{source}-2")
-    return {"command": line, "exclude": known and as_setting(known)}
+    erase = f"raycomp update {shlex.quote(curation)} --remove exclude.txt"
+    return {"command": line, "erase": erase, "exclude": known and as_setting(known)}

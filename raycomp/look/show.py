@@ -16,6 +16,7 @@ from raycomp.config import flatten, from_dict, get_config
 from raycomp.config.change import is_own
 from raycomp.curation.config import Rule, describe_rule, get_rule, read_config
 from raycomp.curation.page import explain_sample
+from raycomp.curation.select.filters import has_entry
 from raycomp.curation.select.marks import list_marked
 from raycomp.data import runs
 from raycomp.data.files import REPORT, RUN, Folder, ResultFile, absolute_uri
@@ -411,7 +412,10 @@ def explain(source: str, uid: str) -> str:
         return reported
     named = find_samples(run, source, uid)
     if not len(named):
-        raise ValueError(f"{uid}: no such uid, key, file name, url or caption in {source}")
+        said = f"{uid}: no such uid, key, file name, url or caption in {source}"
+        if has_entry(run["config"].get("removed"), uid):
+            said += "; removed.parquet lists it: a row that was removed on request keeps its uid alone"
+        raise ValueError(said)
     uids = list(dict.fromkeys(named[UID].to_pylist()))
     if len(uids) == 1:
         return find(run, source, uids[0]) or ""

@@ -104,13 +104,19 @@ def test_rows_that_the_table_lacks(curated, tmp_path):
         assert [marks[row["uid"]] for row in rows] == [None if i % 2 else mark for i in range(NUM)]
 
 
-def test_an_opt_out_list_leaves_rows_out_without_scoring(curated, tmp_path):
+def test_a_list_leaves_rows_out_without_scoring_and_names_lines_that_match_nothing(curated, tmp_path):
     rows = read_rows(curated)
     lines = ["# opted out", rows[0]["uid"], rows[1]["image_sha256"].upper(), rows[2]["url"]]
-    (tmp_path / "optout.txt").write_text("\n".join([*lines, "", "img3.example.org"]))
+    lines += ["", "img3.example.org", f"{rows[4]['key']}.jpg", "nowhere.jpg", "not a thing"]
+    (tmp_path / "optout.txt").write_text("\n".join(lines))
     run = select(curated, tmp_path / "out", exclude=str(tmp_path / "optout.txt"))
-    expected = {row["uid"]: EXCLUDED if i < 3 or i % 4 == 3 else None for i, row in enumerate(rows)}
+    expected = {
+        row["uid"]: EXCLUDED if i < 3 or i % 4 == 3 or row["key"] == rows[4]["key"] else None
+        for i, row in enumerate(rows)
+    }
     assert read_marks(tmp_path / "out") == expected
+    said = "optout.txt: 2 of 7 lines matched no row: nowhere.jpg, not a thing"
+    assert said in run["warnings"]
     assert run["funnel"]["dropped"][EXCLUDED] == sum(mark is not None for mark in expected.values())
     kept = pq.read_table(tmp_path / "out/subset/kept.parquet")["uid"].to_pylist()
     assert kept and not [uid for uid in kept if expected[uid]]
@@ -158,7 +164,6 @@ def test_mistakes_are_one_line_and_exit_2(curated, tmp_path, capsys, monkeypatch
         "empty.csv": b"a,b\n1,2\n",
         "twice.csv": b"uid,b\nx,1\nx,2\n",
         "clash.csv": b"uid,nsfw\nx,1\n",
-        "bad.txt": b"a.org\nnot a thing\n",
         "none.txt": b"#\n\n",
         "binary.txt": b"\xff\xfe",
         "list.xlsx": b"PK",
@@ -172,10 +177,10 @@ def test_mistakes_are_one_line_and_exit_2(curated, tmp_path, capsys, monkeypatch
         "join=empty.csv": "must have a column uid or sha256 or url or key, has a, b",
         "join=twice.csv": "1 rows repeat a uid, such as 'x'",
         "join=clash.csv": "its column nsfw is also one of metadata",
-        "exclude=bad.txt": "line 2, 'not a thing': must be a uid, a SHA-256, a url or a domain",
         "exclude=none.txt": "is empty",
         "exclude=binary.txt": "must be UTF-8 text",
-        "exclude=empty.csv": "must have a column uid, sha256, url, domain",
+        "exclude=empty.csv": "must have a column uid, sha256, url, domain, key",
+        "exclude=gone.jpg": "no such file; filter.exclude takes a file of lines (.txt)",
     }.items():
         sets = ["--set", f"filter.{option}", "--set", "cluster.executor=local"]
         code, error = main(["select", str(curated), *sets, "--out", "out"]), capsys.readouterr().err
@@ -192,7 +197,9 @@ def test_curate_refuses_a_condition_before_it_scores(curated, tmp_path, monkeypa
 
 
 def test_empty_files_have_empty_marks(tmp_path):
-    schema = pa.schema([("uid", pa.string()), ("url", pa.string()), ("alignment", pa.float32())])
+    schema = pa.schema(
+        [*((name, pa.string()) for name in ("uid", "url", "key")), ("alignment", pa.float32())]
+    )
     pq.write_table(schema.empty_table(), tmp_path / "0.parquet")
     (tmp_path / "list.txt").write_text("a.org")
     file = ScoresFile(str(tmp_path / "0.parquet"))

@@ -104,10 +104,13 @@ def test_only_new_rows_are_scored(corpus, scored, capsys):
     write_shard(corpus / "in", "c.tar", scenes(3, seed=6), 24)
     (corpus / "list.txt").write_text(f"{3:032x}\n{4:032x}")
     assert update(corpus, "--remove", str(corpus / "list.txt"), "--dry-run") == 0
-    assert "nothing was written; it would remove 2 rows, add 3 and attribute about" in capsys.readouterr().out
+    assert (
+        "nothing was written; it would remove 2 of 24 rows, add 3 and attribute about"
+        in capsys.readouterr().out
+    )
     assert (read(corpus / "run"), read_record(corpus / "run")) == before
     assert not (corpus / "run/work").exists()
-    assert update(corpus) == 0 and "run: kept" in capsys.readouterr().out
+    assert update(corpus) == 0 and "run: removed 0 of 24 rows, added 3; kept" in capsys.readouterr().out
     assert scored["decode"] == 3 and scored["parse"] <= 5
     assert update(corpus) == 0 and "nothing has changed" in capsys.readouterr().out
     assert scored["decode"] == 3 and {one.name for one in (corpus / "run").iterdir()} == NAMED
@@ -137,6 +140,26 @@ def find_secrets(corpus: Path, uid: str) -> list[bytes]:
     with tarfile.open(corpus / "in" / row["shard"]) as tar:
         image = tar.extractfile(f"{row['key']}.jpg").read()[-200:]
     return [*(text.encode() for text in texts), bytes.fromhex(row["image_sha256"]), image]
+
+
+def test_a_list_takes_what_explain_takes_and_counts_lines_that_match_nothing(corpus, capsys):
+    """A file name, a key and a domain; one line is of a new shard; dry run and update say the same."""
+    write_shard(corpus / "in", "c.tar", scenes(3, seed=6), 24)
+    lines = ["003.jpg", "004", "img5.example.org", "25.jpg", "025.jpg", "a/004.jpg"]
+    (corpus / "list.txt").write_text("\n".join(lines))
+    said = "list.txt: 2 of 6 lines matched no row: 25.jpg, a/004.jpg"
+    assert update(corpus, "--remove", str(corpus / "list.txt"), "--dry-run") == 0
+    printed = capsys.readouterr().out
+    assert "would remove 3 of 24 rows, add 3 and" in printed and said in printed
+    assert update(corpus, "--remove", str(corpus / "list.txt")) == 0
+    printed = capsys.readouterr().out
+    assert "run: removed 3 of 24 rows, added 3; kept" in printed and said in printed
+    gone = [row[UID] for row in read_rows(corpus / "run") if row[STATUS] == REMOVED]
+    assert gone == [f"{i:032x}" for i in (3, 4, 5, 25)]
+    assert "removed on request" in raycomp.explain(corpus / "run", gone[0])
+    with pytest.raises(ValueError, match=r"removed\.parquet lists it"):
+        raycomp.explain(corpus / "run", "003.jpg")
+    check_from_scratch(corpus)
 
 
 def test_a_removed_row_leaves_nothing_behind(corpus):
@@ -225,7 +248,7 @@ def test_select_names_the_update_that_attributes_only_what_is_missing(corpus, sc
         said = capsys.readouterr().out
         assert main(shlex.split(line)[1:]) == 0
         assert "decode" not in scored and 0 < scored["parse"] <= most, wanted
-        assert f"would remove 0 rows, add 0 and attribute about {scored['parse']}" in said, wanted
+        assert f"would remove 0 of 24 rows, add 0 and attribute about {scored['parse']}" in said, wanted
     assert main(["select", run, "--set", "align.keep=0.9", "--out", str(corpus / "other")]) == 0
     check_from_scratch(corpus)
 
@@ -241,7 +264,7 @@ def test_changed_shards_are_rescored(corpus):
             member.pax_headers = {"comment": "packed again"}
             tar.addfile(member, io.BytesIO(content))
     assert update(corpus) == 0
-    assert read_record(corpus / "run")["taken_over"] == {"shards": 1, "changed": ["b.tar"]}
+    assert read_record(corpus / "run")["taken_over"]["changed"] == ["b.tar"]
     write_shard(corpus / "in", "b.tar", scenes(4, seed=9), 12)
     assert update(corpus) == 0
     assert read_record(corpus / "run")["funnel"]["read"] == 16
@@ -305,7 +328,8 @@ def test_mistakes_are_one_line_and_change_nothing(corpus, capsys):
     for said, *arguments in [
         ("would change scores", run, "--set", "scorer.batch_size=8"),
         ("attribute.keep", run, "--set", "attribute.kepe=8"),
-        ("no such file", run, "--remove", f"{corpus}/none.txt"),
+        ("--remove takes a file of lines (.txt)", run, "--remove", f"{corpus}/none.jpg"),
+        ("--remove takes a file of lines (.txt)", run, "--remove", f"{corpus}/none.parquet"),
         ("same file", run, "--add", f"{corpus}/in/*.tar"),
         ("every shard", run, "--remove", f"{corpus}/all.txt"),
         ("a curation or negatives", f"{corpus}/other"),
@@ -325,7 +349,7 @@ def test_a_run_in_a_store_is_updated(corpus, s3_store, tiny_scorer, capsys):
     write_shard(corpus / "in", "c.tar", scenes(3, seed=6), 24)
     assert remove(corpus, f"{3:032x}") == 0
     assert main(["update", "s3://updates/run", "--remove", str(corpus / "list.txt")]) == 0
-    assert "s3://updates/run: kept" in capsys.readouterr().out
+    assert "s3://updates/run: removed 1 of 24 rows, added 3; kept" in capsys.readouterr().out
     assert main(["show", "s3://updates/run", "--verify"]) == 0
     there = Folder("s3://updates/run")
     assert {name: there.read_bytes(name) for name in read(corpus / "run")} == read(corpus / "run")

@@ -49,7 +49,7 @@ def prepare(
     table = parquet.hash_images(table)
     removal = load_removed(removed) if removed else None
     if removal is not None:
-        table = blank_rows(table, removal.find_rows(table), REMOVED_CONTENT)
+        table = blank_rows(table, removal.find_rows(table)[0], REMOVED_CONTENT)
     statuses, num = table[words.STATUS].to_pylist(), len(table)
     looks: list[Picture] = [(None,) * len(PICTURE_SCHEMA)] * num
     sizes: list[tuple[int | None, int | None]] = [(None, None)] * num

@@ -25,7 +25,7 @@ from raycomp.config.options import check
 from raycomp.core.epochs import ahead
 from raycomp.curation.config import PAS, CurateConfig, get_rule, make_selection
 from raycomp.curation.score.prepare import parse, prepare
-from raycomp.curation.select.filters import blank_rows, load_removed
+from raycomp.curation.select.filters import MATCHED, blank_rows, load_removed
 from raycomp.curation.select.measures import corpus_columns, read_corpus
 from raycomp.data.files import Folder, Written, link_file, resolve
 from raycomp.data.inputs import ShardPath, describe_shards
@@ -78,9 +78,11 @@ class Reuse:
     run: Mapping[str, Any] = field(default_factory=dict)
     """The earlier run's record."""
 
-    def describe(self) -> dict[str, Any]:
-        """Return the section of run.json on what was taken over."""
-        return {"shards": len(self.scores), "changed": list(self.changed)}
+    def describe(self, statuses: Mapping[str, int]) -> dict[str, Any]:
+        """Return the section of run.json on what was taken over; ``statuses``: of the rows, as read."""
+        num = sum(statuses.values())
+        rows = {"rows": num, "present": num - statuses.get(words.REMOVED, 0)}
+        return {"shards": len(self.scores), **rows, "changed": list(self.changed)}
 
     def has_output(self, shards: Iterable[int]) -> bool:
         """Whether a shard that was made of these input shards can be the earlier run's."""
@@ -198,9 +200,9 @@ def _place(
     """
     name, file, state = job
     removal, names = load_removed(config.removed), read_schema(file.uri).names
-    rows = read_columns(file.uri, [words.UID, words.STATUS, words.URL, words.IMAGE_SHA256])
+    rows = read_columns(file.uri, MATCHED)
     statuses = np.array(rows[words.STATUS].to_pylist(), object)
-    is_removed_N = (statuses != words.REMOVED) & (removal.find_rows(rows) if removal else False)
+    is_removed_N = (statuses != words.REMOVED) & (removal.find_rows(rows)[0] if removal else False)
     is_later_N = np.isin(statuses, LATER)
     is_attributed = has_attribution(file.uri, then, config)
     has_more = words.CONTENT_WORDS in names and config.attribute.targets != words.CONTENT

@@ -237,6 +237,7 @@ def _align_all(scoring: Scoring) -> Stats:
         # A store's shards are read once.
         stats = phase.run(about=count_samples(list(shards.values())) if session.is_local else None)
     stats.counts[words.STATUS] = stats.statuses + reused
+    stats.counts[REUSED] = reused
     return stats
 
 

@@ -1,1 +1,1 @@
-"""Which rows stay: measures and rules, gates, filters, near-duplicates, test samples, opt-outs."""
+"""Which rows stay: measures and rules, gates, filters, near-duplicates, test samples, removed rows."""

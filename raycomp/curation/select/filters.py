@@ -11,10 +11,11 @@ urls and SHA-256 of removed samples are content, too.
 import hashlib
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import chain, compress, islice
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -34,31 +35,30 @@ from raycomp.data.parquet import add_columns, count_rows, from_rows, read_column
 from raycomp.data.samples import parse_uid
 
 JOIN, EXCLUDE = "filter.join", "filter.exclude"
-SHA256, DOMAIN = "sha256", "domain"
+SHA256, DOMAIN, STEM = "sha256", "domain", "stem"
 # The columns by which rows are found in a table, with those of scores/.
 KEYS = {words.UID: words.UID, SHA256: words.IMAGE_SHA256, words.URL: words.URL, words.KEY: words.KEY}
-_LISTED = (words.UID, SHA256, words.URL, DOMAIN)
+_LISTED = (words.UID, SHA256, words.URL, DOMAIN, words.KEY)
 REMOVABLE = (*_LISTED, words.SHARD)
-_NAMES = {
-    words.UID: "a uid",
-    SHA256: "a SHA-256",
-    words.URL: "a url",
-    DOMAIN: "a domain",
-    words.SHARD: "a shard's name",
-}
+# The column of scores/ that a kind is compared with, where it has another name.
+_COLUMNS = {**KEYS, DOMAIN: words.URL, STEM: words.KEY}
+_WANTED = "a uid, key or file name, url, SHA-256 or domain"
+_MOST_SHOWN, _LETTERS = 5, 80
 MOST_ROWS = 50_000_000
 """Rows of a table or a list: every worker holds them."""
 _HEX = re.compile(r"[0-9a-fA-F]+")
 
 
 def hash_keys(kind: str, values: Sequence[str | None]) -> np.ndarray:
-    """Return keys of values of a kind (uid, sha256, url, key, domain), to be compared; null has its own."""
+    """Return keys of values of a kind, to be compared; null has its own. A stem is that of a file name."""
     hashes = []
     for value in values:
         if value is not None and kind in (SHA256, DOMAIN):
             value = value.lower()
         elif value is not None and kind == words.UID:
             value = parse_uid(value) or value
+        elif value is not None and kind == STEM:
+            value = posixpath.splitext(value)[0]
         text = b"\0" if value is None else f"\1{value}".encode()
         hashes.append(hashlib.blake2b(text, digest_size=16).digest())
     return to_keys(np.frombuffer(b"".join(hashes), ">u8").astype(np.uint64).reshape(-1, 2))
@@ -66,99 +66,138 @@ def hash_keys(kind: str, values: Sequence[str | None]) -> np.ndarray:
 
 def find_excluded(file: ScoresFile, lists: Mapping[str, np.ndarray], is_after: bool) -> Found:
     """Return the reason ``excluded`` for each row of a list; ``lists``: sorted keys by kind."""
-    found_N = find_listed(lists, lambda name: read_columns(file.uri, [name])[name])
+    found_N, matched = find_listed(lists, lambda name: read_columns(file.uri, [name])[name])
     reason_N = np.full(len(found_N), None, object)
     reason_N[found_N] = words.EXCLUDED_AFTER if is_after else words.EXCLUDED
-    return Found(reason_N, is_after)
+    return Found(reason_N, is_after, matched=matched)
 
 
-def find_listed(lists: Mapping[str, np.ndarray], read: Callable[[str], pa.ChunkedArray]) -> np.ndarray:
-    """Return which rows are in one of the lists, bool [N]; ``lists``: sorted keys by kind, at least one.
+def find_listed(
+    lists: Mapping[str, np.ndarray], read: Callable[[str], pa.ChunkedArray]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return which rows are in one of the lists, bool [N], and the keys of the lists that a row has, by kind.
 
-    ``read(name)`` returns the column ``name`` of the rows: uid, image_sha256 or url. A url is of a listed
-    domain if its host is, or is below it.
+    ``lists``: sorted keys by kind, at least one. ``read(name)`` returns the column ``name`` of the rows.
     """
-    found = []
+    found, matched = [], {}
     for kind, key_M in lists.items():
-        values = read(words.URL if kind == DOMAIN else KEYS[kind]).to_pylist()
-        names, owners = values, [*range(len(values))]
-        if kind == DOMAIN:
-            names, owners = [], []
-            for row, url in enumerate(values):
-                host = ""
-                with suppress(ValueError):
-                    host = (urlsplit(url or "").hostname or "").rstrip(".")
-                labels = host.split(".")
-                names += [".".join(labels[i:]) for i in range(len(labels))]
-                owners += [row] * len(labels)
-        is_listed = find_keys(key_M, hash_keys(kind, names)) >= 0
-        is_listed &= np.array([name is not None for name in names], bool)
+        values = read(_COLUMNS[kind]).to_pylist()
+        names, owners = list[str](), list[int]()
+        for row, value in enumerate(values):
+            own = [] if value is None else _spell(kind, value)
+            names += own
+            owners += [row] * len(own)
+        place_K = find_keys(key_M, hash_keys(words.KEY if kind == STEM else kind, names))
         found_N = np.zeros(len(values), bool)
-        found_N[np.array(owners, int)[is_listed]] = True
+        found_N[np.array(owners, int)[place_K >= 0]] = True
         found.append(found_N)
-    return np.logical_or.reduce(found)
+        matched[kind] = np.unique(key_M[place_K[place_K >= 0]])
+    return np.logical_or.reduce(found), matched
+
+
+def _spell(kind: str, value: str) -> Collection[str]:
+    """Return the entries of a kind that stand for a row with this value.
+
+    A domain also stands for those below it. A file name stands for every row whose key ends in it, whatever
+    its folder, extension and number of the caption (``#1``).
+    """
+    if kind == DOMAIN:
+        host = ""
+        with suppress(ValueError):
+            host = (urlsplit(value).hostname or "").rstrip(".")
+        labels = host.split(".")
+        return [".".join(labels[i:]) for i in range(len(labels))]
+    if kind not in (words.KEY, STEM):
+        return [value]
+    own = re.sub(r"#\d+$", "", value)
+    name = posixpath.basename(own)
+    return {own, name} if kind == STEM else {value, own, name, posixpath.splitext(name)[0]} - {""}
 
 
 def load_exclusion(uri: str, is_after: bool) -> Marker:
     """Return the marker of an exclusion list; see ``read_lists``."""
-    return partial(find_excluded, lists=read_lists(EXCLUDE, uri, _LISTED), is_after=is_after)
+    return partial(find_excluded, lists=hash_lists(read_lists(EXCLUDE, uri, _LISTED)), is_after=is_after)
 
 
-def read_lists(option: str, uri: str, kinds: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the sorted keys of a list by kind, of those that the option ``option`` takes.
+def read_lists(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[str]]:
+    """Return the entries of a list by each kind that they may be, of those that the option ``option`` takes.
 
-    The list is a text with a value in each line, or a table. A line is a uid (32 hex digits), a SHA-256 (64),
-    a url, a domain or a shard's name; empty lines and those that start with # are skipped. A table, CSV or
-    Parquet, has one or more of these as columns. Raises ValueError where a line is none of these, a table has
-    no such column, or the list is empty.
+    The list is a text with an entry in each line, or a table, CSV, TSV or Parquet, with one or more of the
+    kinds as columns. Empty lines and those that start with # are skipped. Raises ValueError where the file is
+    missing, a table has no such column, or the list is empty.
     """
-    if posixpath.splitext(uri)[1].lower() in (".txt", ""):
-        lists = _read_lines(option, uri, kinds)
-    else:
+    _find_file(option, uri)
+    if posixpath.splitext(uri)[1].lower() in (".parquet", ".csv", ".tsv"):
         table = load_table(option, uri)
         there = [kind for kind in kinds if kind in table.column_names]
         if not there:
             said = f"must have a column {', '.join(kinds)}, has {', '.join(table.column_names)}"
             raise ValueError(f"{option}={uri!r}: {said}")
         lists = {kind: table[kind].cast(pa.string()).drop_null().to_pylist() for kind in there}
+        lists |= {STEM: lists[words.KEY]} if words.KEY in lists else {}
+    else:
+        try:
+            lines = Folder(uri).read_bytes().decode("utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{option}={uri!r}: must be UTF-8 text, .csv, .tsv or .parquet") from error
+        lists = {}
+        for value in map(str.strip, lines):
+            for kind in name_kinds(value, kinds) if value and not value.startswith("#") else ():
+                lists.setdefault(kind, []).append(value)
     if not any(lists.values()):
-        raise ValueError(f"{option}={uri!r}: is empty; give one of {', '.join(kinds)} in each line")
-    return {kind: np.sort(hash_keys(kind, values)) for kind, values in lists.items() if values}
+        raise ValueError(f"{option}={uri!r}: is empty; give {_WANTED} in each line")
+    return {kind: values for kind, values in lists.items() if values}
 
 
-def _read_lines(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[str]]:
-    try:
-        lines = Folder(uri).read_bytes().decode("utf-8-sig").splitlines()
-    except FileNotFoundError as error:
-        raise ValueError(f"{option}={uri!r}: no such file") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{option}={uri!r}: must be UTF-8 text, .csv or .parquet") from error
-    lists: dict[str, list[str]] = {}
-    for number, line in enumerate(lines, 1):
-        value = line.strip()
-        if value and not value.startswith("#"):
-            kind = _name_kind(value)
-            if kind is None or kind not in kinds:
-                *names, last = (_NAMES[one] for one in kinds)
-                wanted = f"must be {', '.join(names)} or {last}"
-                raise ValueError(f"{option}={uri!r}: line {number}, {value[:80]!r}: {wanted}")
-            lists.setdefault(kind, []).append(value)
-    return lists
+def name_kinds(value: str, kinds: Sequence[str] = REMOVABLE) -> list[str]:
+    """Return all that a line of a list may be, of ``kinds``.
 
-
-def _name_kind(value: str) -> str | None:
-    """Return what a line of a list is, None where it is nothing known."""
+    32 hex digits are a uid, 64 a SHA-256, NAME.tar and NAME.parquet a shard. Anything else is a key or file
+    name; it is a url too if it has ``://``, and a domain if it looks like one.
+    """
     if parse_uid(value):
-        return words.UID
+        return [words.UID]
     if len(value) == 64 and _HEX.fullmatch(value):
-        return SHA256
+        return [SHA256]
+    if words.SHARD in kinds and posixpath.splitext(value)[1].lower() in (".tar", ".parquet"):
+        return [words.SHARD]
     if "://" in value:
-        return words.URL
-    if posixpath.splitext(value)[1].lower() in (".tar", ".parquet"):
-        return words.SHARD
-    if "." in value and not re.search(r"[\s/@,;]", value):
-        return DOMAIN
-    return None
+        return [words.URL, words.KEY]
+    is_domain = "." in value and not re.search(r"[\s/@,;]", value)
+    return [DOMAIN] * is_domain + [words.KEY, STEM]
+
+
+def hash_lists(lists: Mapping[str, Sequence[str]]) -> dict[str, np.ndarray]:
+    """Return the sorted keys of entries by kind."""
+    return {kind: np.sort(hash_keys(kind, values)) for kind, values in lists.items()}
+
+
+def merge_lists(lists: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the sorted keys of all lists by kind."""
+    parts: dict[str, list[np.ndarray]] = {}
+    for one in lists:
+        for kind, keys in one.items():
+            parts.setdefault(kind, []).append(keys)
+    return {kind: np.unique(np.concatenate(parts[kind])) for kind in sorted(parts)}
+
+
+def list_unmatched(
+    option: str, uri: str, matched: Mapping[str, np.ndarray], kinds: Sequence[str] = _LISTED
+) -> list[str]:
+    """Return a line on the entries of the list in ``uri`` that no row has, none where every one has a row.
+
+    ``matched``: the keys that a row has, by kind; ``kinds``: those that the option ``option`` takes.
+    """
+    lists = read_lists(option, uri, kinds)
+    lost = dict.fromkeys(chain(*lists.values()))
+    num = len(lost)
+    for kind, values in lists.items():
+        is_found_M = np.isin(hash_keys(kind, values), matched.get(kind, ()))
+        for value in compress(values, is_found_M):
+            lost.pop(value, None)
+    shown = [value[:_LETTERS] for value in islice(lost, _MOST_SHOWN)] + ["..."] * (len(lost) > _MOST_SHOWN)
+    said = f"{posixpath.basename(uri)}: {len(lost):,} of {num:,} lines matched no row: {', '.join(shown)}"
+    return [said] if lost else []
 
 
 def load_table(option: str, uri: str) -> pa.Table:
@@ -187,31 +226,35 @@ def load_table(option: str, uri: str) -> pa.Table:
     return table
 
 
-def hash_uri(option: str, uri: str) -> str:
-    """Return the SHA-256 of the file that an option names. Raises ValueError where it is missing."""
+def _find_file(option: str, uri: str) -> tuple[fs.FileSystem, str]:
     filesystem, path = resolve(uri)
     if filesystem.get_file_info(path).type != fs.FileType.File:
-        raise ValueError(f"{option}={uri!r}: no such file")
+        said = (
+            f"; {option} takes a file of lines (.txt), {_WANTED} in each, or a table (.csv, .tsv, .parquet)"
+        )
+        raise ValueError(f"{option}={uri!r}: no such file{said * (option != JOIN)}")
+    return filesystem, path
+
+
+def hash_uri(option: str, uri: str) -> str:
+    """Return the SHA-256 of the file that an option names. Raises ValueError where it is missing."""
+    filesystem, path = _find_file(option, uri)
     with filesystem.open_input_file(path) as file:
         return hash_file(uri, file).sha256
 
 
 OPTION = "removed"
 _HASHED = pa.schema([("kind", pa.string()), ("hash", pa.string())])
+MATCHED = [words.UID, words.STATUS, words.URL, words.IMAGE_SHA256, words.KEY]
+"""Columns by which rows are found in a list."""
 REMOVED_CONTENT = (words.KEY, words.URL, words.IMAGE_SHA256, words.CAPTION, words.IMAGE, words.JSON)
 
 
 @dataclass(frozen=True)
 class Removal:
-    """A list of rows and shards, as sorted keys by kind: uid, sha256, url, domain, shard."""
+    """A list of rows and shards, as sorted keys by kind: uid, sha256, url, domain, key, stem, shard."""
 
     lists: Mapping[str, np.ndarray]
-
-    def merge(self, other: "Removal") -> "Removal":
-        """Return the entries of both."""
-        names = sorted({*self.lists, *other.lists})
-        parts = {name: [one.lists[name] for one in (self, other) if name in one.lists] for name in names}
-        return Removal({name: np.unique(np.concatenate(keys)) for name, keys in parts.items()})
 
     def digest(self) -> str:
         """Return the SHA-256 of all entries."""
@@ -220,29 +263,40 @@ class Removal:
             found.update(f"{kind} {len(keys)}\0".encode() + keys.tobytes())
         return found.hexdigest()
 
-    def find_rows(self, table: pa.Table) -> np.ndarray:
-        """Return which rows are in the list, bool [N]; rows that stand for a shard are not."""
+    def find_rows(self, table: pa.Table) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return which rows are in the list, bool [N], and the keys of the list that a row has, by kind.
+
+        Rows that stand for a shard are in no list.
+        """
         lists = {kind: keys for kind, keys in self.lists.items() if kind != words.SHARD}
         if not lists or not len(table):
-            return np.zeros(len(table), bool)
+            return np.zeros(len(table), bool), {}
         is_sample_N = ~np.isin(np.array(table[words.STATUS].to_pylist(), object), words.SHARD_STATUSES)
-        return find_listed(lists, lambda name: table[name]) & is_sample_N
+        found_N, matched = find_listed(lists, lambda name: table[name])
+        return found_N & is_sample_N, matched
 
 
-def load_removed(uri: str | None) -> Removal | None:
+def load_removed(uri: str | None, option: str = OPTION) -> Removal | None:
     """Return the list in a file: a user's, as in the option's description, or one of ``write_removed``.
 
     None without a file. Raises ValueError as ``read_lists``.
     """
     if uri is None:
         return None
-    return _load(uri, read_stamp(uri))
+    return _load(uri, read_stamp(uri), option)
 
 
-@lru_cache(maxsize=2)
-def _load(uri: str, stamp: tuple[int | None, int | None]) -> Removal:
+def has_entry(uri: str | None, value: str) -> bool:
+    """Whether the list in a file, if it is there, has a line ``value``."""
+    lists = _load(uri, read_stamp(uri), OPTION).lists if uri and Folder(uri).exists() else {}
+    return any(np.isin(hash_keys(kind, [value]), lists.get(kind, ())).any() for kind in name_kinds(value))
+
+
+@lru_cache(maxsize=4)
+def _load(uri: str, stamp: tuple[int | None, int | None], option: str) -> Removal:
+    _find_file(option, uri)
     if posixpath.splitext(uri)[1] != ".parquet" or read_schema(uri).names != _HASHED.names:
-        return Removal(read_lists(OPTION, uri, REMOVABLE))
+        return Removal(hash_lists(read_lists(option, uri, REMOVABLE)))
     lists, table = dict[str, np.ndarray](), read_columns(uri)
     for kind in pc.unique(table["kind"]).to_pylist():
         hashes = table["hash"].filter(pc.equal(table["kind"], kind))

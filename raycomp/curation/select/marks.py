@@ -28,6 +28,7 @@ from raycomp.core.near import LEAST_LIKENESS, HashIndex, measure_likeness
 from raycomp.core.selection import find_keys
 from raycomp.curation.config import CurateConfig, DecontaminateConfig
 from raycomp.curation.score.columns import METADATA, list_own_columns, name_types
+from raycomp.curation.select import filters
 from raycomp.curation.select.filters import (
     EXCLUDE,
     JOIN,
@@ -285,8 +286,10 @@ def mark_rows(
     metadata = jobs[0].metadata
     fields = [] if metadata is None else read_schema(metadata).names
     markers = list_markers(config, read_schema(jobs[0].uri), fields, shards)
-    list(map_files(_mark_file, jobs, markers, label="mark"))
+    matched = filters.merge_lists(map_files(_mark_file, jobs, markers, label="mark"))
     facts: dict[str, Any] = {}
+    if config.filter.exclude is not None:
+        facts["unmatched"] = filters.list_unmatched(EXCLUDE, config.filter.exclude, matched)
     if config.near.rules:
         facts["near_duplicates"] = find_groups(files, config.near, work)
     if config.near.clusters is not None:
@@ -315,9 +318,10 @@ def list_marked(run: dict[str, Any], source: str) -> list[ScoresFile]:
     return [ScoresFile(uri, marks.get(ordinal)) for ordinal, uri in enumerate(scores)]
 
 
-def _mark_file(file: ScoresFile, markers: Sequence[Marker]) -> None:
-    """Write the marks of one file."""
+def _mark_file(file: ScoresFile, markers: Sequence[Marker]) -> Mapping[str, np.ndarray]:
+    """Write the marks of one file; return the keys of the exclusion list that its rows have, by kind."""
     uid, evidence = read_columns(file.uri, [words.UID])[words.UID], dict[str, pa.Array]()
+    matched = dict[str, np.ndarray]()
     reasons = {name: np.full(len(uid), None, object) for name in (words.MARK, words.MARK_AFTER)}
     for marker in markers:
         found = marker(file)
@@ -325,7 +329,9 @@ def _mark_file(file: ScoresFile, markers: Sequence[Marker]) -> None:
         is_free_N = np.array([reason is None for reason in reason_N], bool)
         reason_N[is_free_N] = found.reason_N[is_free_N]
         evidence |= found.evidence
+        matched |= found.matched
     columns = {name: pa.array(reason_N, pa.string()) for name, reason_N in reasons.items()}
     table = pa.table({words.UID: uid, **columns, **evidence})
     assert file.marks is not None
     write_table(table, file.marks, table.schema)
+    return matched

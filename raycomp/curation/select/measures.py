@@ -73,6 +73,8 @@ class Found:
     """Whether the rows are dropped after the rule's gates."""
     evidence: Mapping[str, pa.Array] = field(default_factory=dict)
     """Columns of the marks file, [N]."""
+    matched: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Keys of a list that a row has, by kind."""
 
 
 Marker = Callable[[ScoresFile], Found]
