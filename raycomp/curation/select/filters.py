@@ -139,7 +139,8 @@ def read_lists(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[st
         try:
             lines = Folder(uri).read_bytes().decode("utf-8-sig").splitlines()
         except UnicodeDecodeError as error:
-            raise ValueError(f"{option}={uri!r}: must be UTF-8 text, .csv, .tsv or .parquet") from error
+            said = f"must be UTF-8 text with {_WANTED} in each line, .csv, .tsv or .parquet"
+            raise ValueError(f"{option}={uri!r}: {said}") from error
         lists = {}
         for value in map(str.strip, lines):
             for kind in name_kinds(value, kinds) if value and not value.startswith("#") else ():
