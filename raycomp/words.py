@@ -47,6 +47,7 @@ NO_CAPTION = "no_caption"
 EMPTY_CAPTION = "empty_caption"
 BAD_ENCODING = "bad_encoding"
 BAD_JSON = "bad_json"
+BAD_ROW = "bad_row"
 BAD_EMBEDDING = "bad_embedding"
 LINKED_MEMBER = "linked_member"
 AMBIGUOUS_KEY = "ambiguous_key"
@@ -71,6 +72,7 @@ STATUSES = {
     EMPTY_CAPTION: "the caption is empty or white space",
     BAD_ENCODING: "the caption is not UTF-8",
     BAD_JSON: "the sample's json member does not parse to an object",
+    BAD_ROW: "a line of the list has other fields than its header, or a quote that is not closed",
     BAD_EMBEDDING: "an embedding of the image or a text is unreadable, not finite or not of length 1",
     LINKED_MEMBER: "image, txt or json is a link out of the sample; tar -h --hard-dereference stores data",
     AMBIGUOUS_KEY: "file names with dots before the extension: the key ends at the first dot, so no image",

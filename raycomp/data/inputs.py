@@ -65,7 +65,8 @@ class ShardPath:
     columns: ColumnsConfig = dataclasses.field(default_factory=ColumnsConfig)
     """How a table is read."""
     members: tuple[str, ...] = ()
-    """Names of the images of a shard that is a part of the folder ``uri``; empty for a file."""
+    """Names of the images of a shard that is a part of the folder ``uri``, and of its texts without an image.
+    Empty for a file."""
     texts: tuple[str, ...] = ()
     """Names of the members' texts and json files."""
     base: str | None = None
@@ -150,12 +151,27 @@ def expand_input(
         if other != name:
             raise ValueError(f"input: {other} and {name} are the same file, {uri}; name it once")
     shards += [ShardPath(0, uri, name, str(_format(uri)), columns=columns) for name, uri in found]
-    packed = next((shard for shard in shards if shard.format not in (LIST, FOLDER)), None)
-    if packed and columns.captions == "all":
-        said = f"not with {packed.format} shards such as {packed.name}; list the captions in a CSV or json"
-        raise ValueError(f"columns.captions='all': {said}")
+    for shard in shards:
+        _check_columns(shard)
     shards = [replace(shard, ordinal=i) for i, shard in enumerate(sorted(shards, key=lambda one: one.name))]
     return shards if stored_embeddings is None else [_pair(shard, stored_embeddings) for shard in shards]
+
+
+def _check_columns(shard: ShardPath) -> None:
+    """Raise ValueError where the options of tables ask for what the shard's format does not have."""
+    if shard.format == LIST:
+        return
+    asked = dict(flatten(to_dict(shard.columns)))
+    usual = dict(flatten(to_dict(ColumnsConfig())))
+    if shard.format == "parquet":
+        asked = {"quotes": asked["quotes"], "captions": "all" if asked["captions"] == "all" else "first"}
+    for name, value in asked.items():
+        if value != usual[name]:
+            place = "images with texts" if shard.format == FOLDER else f"{shard.format} shards"
+            raise ValueError(
+                f"columns.{name}={value!r}: has no effect on {place}, such as {shard.name}; leave it out, "
+                f"or list the images in a CSV or json"
+            )
 
 
 def add_input(spec: str, more: str) -> str:
@@ -351,22 +367,41 @@ def _part_folder(pattern: str, prefix: str, columns: ColumnsConfig) -> list[Shar
     paths = (posixpath.relpath(file, root) for file in _list_files(filesystem, root, True))
     names = sorted(file for file in paths if not _is_hidden(file))
     images = _list_images(names)
-    texts = {name for name in names if name.endswith(_TEXTS)}
-    if not any(f"{posixpath.splitext(name)[0]}.txt" in texts for name in images):
+    found = pair_texts(names, images)
+    if not any(one.lower().endswith(".txt") for own in found.values() for one in own):
         said = "write captions.csv with the columns file_name and caption, or a .txt of the same name"
         raise refuse_input(
             pattern, f"holds {len(images):,} images and no captions; {said} next to each image"
         )
+    paired = {one for own in found.values() for one in own}
+    alone = [name for name in names if name.lower().endswith(".txt") and name not in paired]
     shards = []
-    for folder, inside in group_by(images, posixpath.dirname).items():
+    for folder, inside in group_by(sorted([*images, *alone]), posixpath.dirname).items():
         for start in range(0, len(inside), PART_IMAGES):
             name = posixpath.join(prefix + folder, f"images-{start // PART_IMAGES:05d}")
             members = tuple(inside[start : start + PART_IMAGES])
-            stems = dict.fromkeys(posixpath.splitext(member)[0] for member in members)
-            own = tuple(f"{stem}{kind}" for stem in stems for kind in _TEXTS if f"{stem}{kind}" in texts)
+            own = tuple(dict.fromkeys(one for member in members for one in found.get(member, ())))
             base, uri = f"{prefix}images", scheme + root
             shards.append(ShardPath(0, uri, name, FOLDER, None, None, columns, members, own, base))
     return shards
+
+
+def pair_texts(names: Iterable[str], images: Iterable[str]) -> dict[str, list[str]]:
+    """Return the text and the json of each image: a.txt or a.jpg.txt of a.jpg, in any case."""
+    known: dict[tuple[str, str], str] = {}
+    for name in names:
+        stem, extension = posixpath.splitext(name)
+        if extension.lower() in _TEXTS:
+            known.setdefault((stem, extension.lower()), name)
+    return {
+        image: [
+            known[stem, kind]
+            for kind in _TEXTS
+            for stem in (posixpath.splitext(image)[0], image)
+            if (stem, kind) in known
+        ][:2]
+        for image in images
+    }
 
 
 def _list_images(files: Iterable[str]) -> list[str]:

@@ -27,12 +27,10 @@ from raycomp.data import samples
 from raycomp.data.files import resolve
 from raycomp.data.inputs import ShardPath
 from raycomp.data.parquet import to_fixed_lists
-from raycomp.data.samples import find_column, make_members, open_image
+from raycomp.data.samples import CAPTION_COLUMNS, IMAGE_COLUMNS, find_column, make_members, open_image
 
 # Of each list the first column that a file has is used. An image column holds bytes, text (a path) or
 # Hugging Face's struct of bytes and path.
-IMAGE_COLUMNS = ("image", "jpg", "jpeg", "png", "webp", "image_path", "filepath", "file_name", "filename")
-CAPTION_COLUMNS = ("caption", "text", "txt", "TEXT", "captions")
 
 _UNDECODABLE = b"\xff"
 # What Arrow raises on values that Python cannot represent: text that is not UTF-8, times out of range or of

@@ -15,9 +15,9 @@ import re
 import tarfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -25,9 +25,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from raycomp import words
-from raycomp.data import files, parquet_input, samples
+from raycomp.data import samples
 from raycomp.data.files import resolve
-from raycomp.data.inputs import FOLDER, LIST, LISTS, ShardPath, refuse_input
+from raycomp.data.inputs import FOLDER, LIST, LISTS, ShardPath, pair_texts, refuse_input
 from raycomp.data.parquet import read_columns
 from raycomp.data.parquet_input import add_embeddings, extract_table, read_table
 from raycomp.words import OFFSET
@@ -49,6 +49,9 @@ _FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryEr
 _THREADS = 8
 _AHEAD = 64
 _LARGEST_LIST = 1 << 28
+_LONGEST_FIELD = 1 << 24
+# Its byte order marks, as bytes that are not UTF-8 are read.
+_UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][-+]?\d{1,3})?")
 _ROWS = 16
 
@@ -182,24 +185,20 @@ class Entry(NamedTuple):
     fault: str | None = None
     names: tuple[str, ...] = ()
     """The columns of the row."""
+    line: int | None = None
+    """The line of the list, where it is all that names a row."""
 
 
 def _read_rows(shard: ShardPath, wanted: set[int] | None = None) -> Iterator[samples.SampleRow]:
     """Yield the samples; with ``wanted``, images of other positions are not opened."""
-    folders = dict.fromkeys(map(posixpath.dirname, shard.members))
-    # The files next to the images, relative to the shard's folder: one listing of each folder.
-    names = {
-        posixpath.join(folder, name)
-        for folder in folders
-        for name in files.list_folder(files.join_uri(shard.uri, folder))
-    }
+    texts = pair_texts(shard.texts, shard.members)
     with ThreadPoolExecutor(_THREADS) as pool:
         waiting: deque[tuple[Any, ...]] = deque()
         opened: Any = (None, None)  # the last entry, and its image: further captions do not read it again
         for position, (key, caption, entry) in enumerate(_list_samples(shard)):
             is_read = wanted is None or position in wanted
             if is_read and opened[0] is not entry:
-                opened = entry, pool.submit(_open, shard, entry, names)
+                opened = entry, pool.submit(_open, shard, entry, texts)
             waiting.append((key, caption, entry, opened[1] if is_read else None))
             if len(waiting) > _AHEAD:
                 yield _make_row(shard, *waiting.popleft())
@@ -212,7 +211,7 @@ def _list_samples(shard: ShardPath) -> Iterator[tuple[str, Any, Entry]]:
     seen: Counter[str] = Counter()
     how = shard.columns.captions
     for number, entry in enumerate(list_entries(shard)):
-        name = entry.path or f"row-{number:09d}"
+        name = entry.path or (f"line-{entry.line:09d}" if entry.line else f"row-{number:09d}")
         texts: list[Any] = [text for text in entry.captions if isinstance(text, str)]
         used = texts if how == "all" else [max(texts, key=len)] if how == "longest" and texts else texts[:1]
         for caption in used or [None]:
@@ -242,35 +241,46 @@ def count_samples(shards: Sequence[ShardPath]) -> dict[int, int] | None:
     return counts
 
 
-def _open(
-    shard: ShardPath, entry: Entry, names: set[str]
-) -> tuple[bytes | str, Sequence[Any] | None, dict[str, Any]]:
-    """Return the image, and for images with texts the caption and the fields of their own files."""
+class _Opened(NamedTuple):
+    """The image of an entry, or its status; of an image with texts also what its own files hold."""
+
+    image: bytes | str
+    captions: Sequence[Any] | None
+    fields: dict[str, Any]
+    has_bad_json: bool = False
+
+
+def _open(shard: ShardPath, entry: Entry, texts: Mapping[str, list[str]]) -> _Opened:
     if entry.path is None:
-        return words.NO_IMAGE, None, entry.fields
+        return _Opened(words.NO_IMAGE, None, entry.fields)
     filesystem, path = resolve(shard.uri)
-    folder = path if shard.members else posixpath.dirname(path)
-    image = samples.open_image(filesystem, folder, entry.path, shard.columns.root)
     if not shard.members:
-        return image, None, entry.fields
-    stem = posixpath.splitext(entry.path)[0]
-    found = [
-        samples.open_image(filesystem, folder, name, None) if name in names else None
-        for name in (f"{stem}.txt", f"{stem}.json")
-    ]
-    text, own = (one if isinstance(one, bytes) else None for one in found)
-    return image, [text], samples.parse_object(own)[1] or {}
+        folder = posixpath.dirname(path)
+        return _Opened(
+            samples.open_image(filesystem, folder, entry.path, shard.columns.root), None, entry.fields
+        )
+
+    def read(name: str) -> bytes | str:
+        return samples.open_image(filesystem, path, name, None)
+
+    is_text = entry.path.lower().endswith(".txt")
+    own = {posixpath.splitext(name)[1].lower(): read(name) for name in texts[entry.path]}
+    text = read(entry.path) if is_text else own.get(".txt")
+    described = own.get(".json")
+    fields = samples.parse_object(described)[1] if isinstance(described, bytes) else {}
+    image = words.NO_IMAGE if is_text else read(entry.path)
+    return _Opened(image, [text if isinstance(text, bytes) else None], fields or {}, fields is None)
 
 
 def _make_row(shard: ShardPath, key: str, caption: Any, entry: Entry, opened: Any) -> samples.SampleRow:
-    fields, image = entry.fields, entry.fault
+    fields, image, is_bad = entry.fields, entry.fault, False
     if opened is not None:
-        found, own, fields = opened.result()
+        found, own, fields, is_bad = opened.result()
         image = image or found
         caption = caption if own is None else own[0]
     if entry.path is not None and not shard.members:
         fields = {words.IMAGE_ID: samples.sample_uid(shard.base or shard.name, entry.path), **fields}
-    return samples.make_row(shard, key, fields, caption, image, False)
+    return samples.make_row(shard, key, fields, caption, image, is_bad)
 
 
 def list_entries(shard: ShardPath) -> Iterator[Entry]:
@@ -280,27 +290,81 @@ def list_entries(shard: ShardPath) -> Iterator[Entry]:
         return
     filesystem, path = resolve(shard.uri)
     extension = posixpath.splitext(path)[1].lower()
-    try:
-        with filesystem.open_input_stream(path) as stream:
-            yield from _READERS[extension](stream, shard)
-    except csv.Error:
-        yield Entry(None, [None], {}, words.UNREADABLE_SHARD)
+    with filesystem.open_input_stream(path) as stream:
+        yield from _READERS[extension](stream, shard)
+
+
+class _Lines:
+    """The lines of a text, with those that were taken since the last record began, and can be given back."""
+
+    def __init__(self, text: Iterator[str]):
+        self.text, self.back = text, deque[str]()
+        self.taken: list[str] = []
+        self.number = 0
+        """Lines that belong to finished records."""
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self.back.popleft() if self.back else next(self.text)
+        self.taken.append(line)
+        return line
+
+    def end_record(self, num_lines: int) -> None:
+        """Count lines of a record, and give back those after them."""
+        self.number += num_lines
+        self.back.extendleft(reversed(self.taken[num_lines:]))
+        self.taken = []
+
+
+def _split_records(text: Iterator[str], has_quotes: bool, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number of its first line, fields) of each record that is not blank; no fields for a line whose
+    quote is not closed. The line after that is a record again: no row is swallowed."""
+    quoting = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
+    lines = _Lines(text)
+    csv.field_size_limit(_LONGEST_FIELD)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            if not lines.taken:
+                return
+            yield lines.number + 1, []
+            lines.end_record(1)
+            reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
+            continue
+        if row:
+            yield lines.number + 1, row
+        lines.end_record(len(lines.taken))
 
 
 def _read_csv(stream: Any, shard: ShardPath) -> Iterator[Entry]:
     """Bytes that are not UTF-8 stay in the text as halves of surrogate pairs, which no caption may have."""
-    delimiter = "," if shard.uri.lower().endswith(".csv") else "\t"
+    is_csv, has_quotes = shard.uri.lower().endswith(".csv"), shard.columns.quotes
     text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
-    csv.field_size_limit(1 << 24)
-    for row in csv.DictReader(text, delimiter=delimiter, restkey="", restval=None):
-        row.pop("", None)
-        image = samples.find_column(row, shard.columns.image, samples.IMAGE_COLUMNS)
-        fields: dict[str, Any] = {name: value or None for name, value in row.items() if name != image}
+    first = next(text, "")
+    # open_clip's lists have tabs, and a spreadsheet of a country with decimal commas has semicolons.
+    delimiter = next((one for one in ",\t;" if one in first), ",") if is_csv else "\t"
+    records = _split_records(chain([first], text), is_csv if has_quotes is None else has_quotes, delimiter)
+    _, header = next(records, (0, []))
+    columns = [number for number, name in enumerate(header) if name]
+    names = tuple(header[number] for number in columns)
+    image = samples.find_column(names, shard.columns.image, samples.IMAGE_COLUMNS)
+    caption = samples.find_column(names, shard.columns.caption, samples.CAPTION_COLUMNS)
+    for line, row in records:
+        if len(row) != len(header):
+            yield Entry(None, [None], {}, words.BAD_ROW, line=line)
+            continue
+        values = {header[number]: row[number] for number in columns}
+        fields: dict[str, Any] = {name: value or None for name, value in values.items() if name != image}
         for name, value in fields.items():
             if value and _NUMBER.fullmatch(value):
                 fields[name] = json.loads(value)
-        caption = samples.find_column(row, shard.columns.caption, samples.CAPTION_COLUMNS)
-        yield Entry(row.get(image or "") or None, [row.get(caption or "")], fields, names=tuple(row))
+        yield Entry(values.get(image or "") or None, [values.get(caption or "")], fields, names=names)
 
 
 def _read_lines(stream: Any, shard: ShardPath) -> Iterator[Entry]:
@@ -352,6 +416,11 @@ def _to_entry(fields: Any, shard: ShardPath) -> Entry:
 _READERS = dict(zip(LISTS, (_read_csv, _read_csv, _read_lines, _read_lines, _read_json), strict=True))
 
 
+def _say_column(name: str) -> str:
+    """Return a column's name, in quotes where white space belongs to it."""
+    return name if name == name.strip() and name.isprintable() else repr(name)
+
+
 def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> None:
     """Raise ValueError where the first table of a kind lacks a column, or its images are urls.
 
@@ -370,14 +439,16 @@ def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> No
             names, images = _read_parquet(shard)
         if not names:
             continue  # an empty or unreadable table has a status of its own
-        known = samples if shard.format == LIST else parquet_input
-        columns = {"image": (shard.columns.image, known.IMAGE_COLUMNS)}
+        if names[0].startswith(_UTF_16):
+            said = "is UTF-16, must be UTF-8; convert it, for instance with iconv -f utf-16 -t utf-8"
+            raise refuse_input(shard.uri, said)
+        columns = {"image": (shard.columns.image, samples.IMAGE_COLUMNS)}
         if needs_captions:
-            columns["caption"] = shard.columns.caption, known.CAPTION_COLUMNS
+            columns["caption"] = shard.columns.caption, samples.CAPTION_COLUMNS
         for what, (own, usual) in columns.items():
             if samples.find_column(names, own, usual) is None:
                 missing = f"no column {own}" if own else f"none of the columns {', '.join(usual)}"
-                there = ", ".join(names)[:300]
+                there = ", ".join(map(_say_column, names))[:300]
                 said = f"name the {what} column by columns.{what}, its columns are {there}"
                 raise refuse_input(shard.uri, f"has {missing}; {said}")
         url = next((image for image in images if image.startswith(("http://", "https://"))), None)
@@ -399,7 +470,7 @@ def _read_parquet(shard: ShardPath) -> tuple[list[str], list[str]]:
         with filesystem.open_input_file(path) as file:
             parquet = pq.ParquetFile(file)
             names = parquet.schema_arrow.names
-            image = samples.find_column(names, shard.columns.image, parquet_input.IMAGE_COLUMNS)
+            image = samples.find_column(names, shard.columns.image, samples.IMAGE_COLUMNS)
             is_text = image and pa.types.is_string(parquet.schema_arrow.field(image).type)
             first = next(parquet.iter_batches(_ROWS, columns=[image]), None) if is_text else None
     except (pa.ArrowException, OSError, UnicodeDecodeError):

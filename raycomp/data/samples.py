@@ -7,6 +7,7 @@ headers; tarfile's own parser reads the others.
 
 import errno
 import hashlib
+import html
 import io
 import json
 import math
@@ -15,6 +16,7 @@ import posixpath
 import re
 import stat
 import tarfile
+import unicodedata
 import uuid
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -59,8 +61,8 @@ _MAGIC = re.compile(
 )
 # The real path of a folder is found once, as most files of a list share a few.
 _resolve_folder = lru_cache(maxsize=4096)(os.path.realpath)
-# Of each list the first column that a file has is used.
-IMAGE_COLUMNS = ("image", "image_path", "filepath", "file_name", "filename", "file", "path", "jpg", "png")
+# Of each, in this order, the first column of a table that it has is used, whatever the table's format.
+IMAGE_COLUMNS = tuple("image jpg jpeg png webp image_path filepath file_name filename file path".split())
 CAPTION_COLUMNS = ("caption", "text", "txt", "TEXT", "captions", "title")
 
 
@@ -122,7 +124,7 @@ def parse_object(text: bytes | str | None) -> tuple[str | None, dict[str, Any] |
     if text is None:
         return None, None
     try:
-        text = text.decode() if isinstance(text, bytes) else text
+        text = (text.decode() if isinstance(text, bytes) else text).removeprefix(_MARK)
         fields = json.loads(text)
     except (ValueError, RecursionError):
         return None, None
@@ -161,20 +163,34 @@ def to_json_value(value: Any) -> Any:
 
 
 def decode_text(text: Any) -> str | None:
-    """Return ``text`` (UTF-8 bytes or str) as a str that UTF-8 can encode; None for any other value."""
+    """Return ``text`` (UTF-8 bytes or str) as a str that UTF-8 can encode; None for any other value.
+
+    A byte order mark at its start is left out.
+    """
     try:
         if isinstance(text, bytes):
-            return text.decode()
+            return text.decode().removeprefix(_MARK)
         text.encode()
     except (UnicodeError, AttributeError):
         return None
-    return text
+    return text.removeprefix(_MARK)
 
 
 def first_text(value: Any) -> str | bytes | None:
     """Return a text; for a list, as of an image with several captions, its first; None without one."""
     values = value if isinstance(value, list) else [value]
     return next((item for item in values if isinstance(item, str | bytes)), None)
+
+
+def shows_something(text: str) -> bool:
+    """Whether a letter, number, sign or symbol of a text is seen once HTML's entities are read.
+
+    Blanks of any kind, marks, controls and fillers show nothing.
+    """
+    if text[:1].isascii() and text[:1].isalnum():
+        return True
+    seen = html.unescape(html.unescape(text))
+    return any(unicodedata.category(letter)[0] in "LNPS" and letter not in _FILLERS for letter in seen)
 
 
 def check_sample(has_image: bool, has_caption: bool, caption: str | None, bad_json: bool) -> str:
@@ -185,7 +201,7 @@ def check_sample(has_image: bool, has_caption: bool, caption: str | None, bad_js
         return words.NO_CAPTION
     if caption is None:
         return words.BAD_ENCODING
-    if not caption.strip():
+    if not shows_something(caption):
         return words.EMPTY_CAPTION
     return words.BAD_JSON if bad_json else words.OK
 
@@ -205,7 +221,7 @@ def make_row(
         key,
         image if isinstance(image, str) else status,
         sample_uid(shard.base or shard.name, key, fields.get("uid")),
-        decode_text(fields.get("url", fields.get("URL"))),
+        find_url(fields),
         caption,
         image if isinstance(image, bytes) else None,
         to_json(fields),
@@ -256,6 +272,10 @@ class Link(NamedTuple):
     target: str
 
 
+# What some programs write at the start of a text in UTF-8.
+_MARK = "\ufeff"
+# Letters and symbols that are drawn as a blank: Hangul's fillers, Braille's empty cell.
+_FILLERS = "\u115f\u1160\u3164\uffa0\u2800"
 # Members of a sample by lower-case extension; None where a member is too large to load, a Link where it
 # refers to another sample.
 Members = dict[str, bytes | Link | None]
@@ -443,6 +463,11 @@ def write_tar(uri: str, samples: Iterable[tuple[str, dict[str, bytes]]]) -> int:
     return count
 
 
+def find_url(fields: Mapping[str, Any]) -> str | None:
+    """Return the address that an image came from, by either name; the same in every layout."""
+    return decode_text(fields.get("url", fields.get("URL")))
+
+
 def find_image(members: Mapping[str, Any]) -> str | None:
     """Return the extension of the image that is scored, None without one."""
     return next((name for name in IMAGE_EXTENSIONS if name in members), None)
@@ -474,7 +499,7 @@ def _to_row(key: str, members: Members, shard: ShardPath) -> SampleRow:
     label = decode_text(members.get("cls"))
     if label is not None:
         text = to_json({**own, "cls": label.strip()})
-    return SampleRow(key, status, uid, decode_text(own.get("url")), caption, image, text)
+    return SampleRow(key, status, uid, find_url(own), caption, image, text)
 
 
 def _samples(stream: Any) -> Iterator[tuple[str, Members, int]]:
