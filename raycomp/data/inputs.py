@@ -335,6 +335,11 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
         if kind == "tar" or ((kind == LIST) != is_packed and posixpath.splitext(file)[0] not in tars)
     ]
     _refuse_files(pattern, listed, files, shards)
+    lists = group_by((file for file in shards if known[file] == LIST), lambda one: posixpath.splitext(one)[0])
+    for one, *others in lists.values():
+        if others:
+            said = f"{one} and {others[0]} are two lists of one name, whose pairs would count twice; name one"
+            raise refuse_input(pattern, said)
     if not shards and info.type == fs.FileType.Directory and start is None and _list_images(files):
         return []
     if not shards:

@@ -388,7 +388,7 @@ def _read_json(stream: Any, shard: ShardPath) -> Iterator[Entry]:
 def list_records(found: Any) -> list[Any] | None:
     """Return the rows of a json file: a list, captions by image, or COCO's format; None for another form.
 
-    In COCO's format each image is a row with all its captions.
+    In COCO's format each image is a row with all its captions; so are those of an image that is not listed.
     """
     if not isinstance(found, dict):
         return found if isinstance(found, list) else None
@@ -397,9 +397,11 @@ def list_records(found: Any) -> list[Any] | None:
     captions: dict[Any, list[Any]] = {}
     for one in found["annotations"]:
         if isinstance(one, dict):
-            captions.setdefault(one.get("image_id"), []).append(one.get("caption"))
+            captions.setdefault(str(one.get("image_id")), []).append(one.get("caption"))
     images = [one for one in found.get("images", ()) if isinstance(one, dict)]
-    return [{**one, "caption": captions.get(one.get("id"), [])} for one in images]
+    listed = {str(one.get("id")) for one in images}
+    lost = [{"image_id": name, "caption": texts} for name, texts in captions.items() if name not in listed]
+    return [*({**one, "caption": captions.get(str(one.get("id")), [])} for one in images), *lost]
 
 
 def _to_entry(fields: Any, shard: ShardPath) -> Entry:

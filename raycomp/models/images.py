@@ -104,7 +104,7 @@ def describe_image(data: bytes, max_pixels: int) -> tuple[str, bool]:
     """
     with _guard(max_pixels):
         image = Image.open(io.BytesIO(data), formats=FORMATS)
-        is_alike = not image.mode.startswith("I") and _read_orientation(image) == 1
+        is_alike = not image.mode.startswith("I;16") and _read_orientation(image) == 1
         return str(image.format).lower(), is_alike
 
 
@@ -169,7 +169,7 @@ def _decode(
             image.load()
             orientation = _read_orientation(image)
             size = (height, width) if orientation >= _ON_THEIR_SIDE else (width, height)
-            if image.mode.startswith("I"):
+            if image.mode.startswith("I;16"):
                 # Pillow clips 16-bit grey to 255; its upper byte is the picture.
                 upper = np.clip(np.asarray(image) >> 8, 0, 255).astype(np.uint8)
                 rgb = Image.fromarray(upper).convert("RGB")

@@ -277,3 +277,16 @@ def test_a_caption_that_shows_nothing_is_empty(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n".join(rows))
     statuses = [row["status"] for row in read(tmp_path / "a.jsonl")]
     assert statuses == ["empty_caption"] * len(blanks) + ["ok"] * len(shown)
+
+
+def test_nothing_of_an_annotation_file_vanishes_and_no_pair_counts_twice(tmp_path):
+    folder = tmp_path / "in"
+    write_images(folder)
+    images = [{"id": i, "file_name": f"{i}.jpg"} for i in range(2)]
+    notes = [{"image_id": one, "caption": f"a {one}"} for one in (0, "1", 7, 0)]
+    (folder / "captions.json").write_text(json.dumps({"images": images, "annotations": notes}))
+    found = [(row["status"], row["caption"]) for row in read(folder, captions="all")]
+    assert found == [("ok", "a 0"), ("ok", "a 0"), ("ok", "a 1"), ("no_image", "a 7")]
+    (folder / "captions.csv").write_text("image,caption\n0.jpg,a dog\n")
+    with pytest.raises(ValueError, match=r"captions\.csv and .*captions\.json are two lists of one name"):
+        expand_input(str(folder))
