@@ -158,8 +158,8 @@ class ColumnsConfig(OptionGroup, name="columns"):
     """Which of several captions of an image make a pair: first, longest, or all, each with a uid of its
     own (not with Parquet and tars)."""
     quotes: bool | None = None
-    """Whether fields of CSV and TSV may stand in quotes, as RFC 4180 says; none = of CSV they may, and a quote
-    in a TSV is a letter."""
+    """Whether fields of CSV and TSV may stand in quotes, as RFC 4180 says; none = in CSV they may, in TSV a
+    quote is a letter."""
     root: str | None = field(default=None, metadata=PLACE)
     """A folder that images may lie below, in addition to the folder of the table; paths are then relative to
     it, or absolute."""

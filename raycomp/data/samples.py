@@ -274,7 +274,7 @@ class Link(NamedTuple):
 
 # What some programs write at the start of a text in UTF-8.
 _MARK = "\ufeff"
-# Letters and symbols that are drawn as a blank: Hangul's fillers, Braille's empty cell.
+# Letters and symbols that are drawn as a blank: Hangul's fillers, Braille's blank.
 _FILLERS = "\u115f\u1160\u3164\uffa0\u2800"
 # Members of a sample by lower-case extension; None where a member is too large to load, a Link where it
 # refers to another sample.

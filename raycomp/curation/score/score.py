@@ -57,7 +57,7 @@ from raycomp.data.runs import STATE
 from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.run.executor import CPUS, READ, SCORERS, Part, Pass, Stage, Stats, merge_parts, read_parts
 from raycomp.run.local import Session
-from raycomp.run.run import check_bad_rows
+from raycomp.run.run import check_bad_rows, check_bad_shards
 from raycomp.run.work import Phase, map_files, map_tasks
 from raycomp.schema import aligned_schema, attributed_schema, scores_schema
 from raycomp.table import Cell, Column, Table, format_facts
@@ -170,6 +170,8 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
     states = [scoring.reuse.states.get(ordinal) for ordinal in ordinals]
     statuses = stats["align"].statuses
     check_bad_rows("input", statuses, config.max_bad_fraction)
+    named = partial(_name_bad_shards, scoring, aligned)
+    check_bad_shards("input", statuses, len(scoring.shards), config.max_bad_fraction, named)
 
     def cut() -> dict[str, Any]:
         conflicts = mark_duplicates(aligned, sum(statuses.values()), work)[words.UID_CONFLICT]
@@ -190,6 +192,13 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
     list(map_files(_write_state, left, out, work, label=STATE))
     out.write_json(describe_shards(scoring.shards), STATE, SHARDS)
     return stats, pool.get("sections", {})
+
+
+def _name_bad_shards(scoring: Scoring, aligned: Sequence[str]) -> list[str]:
+    """Return the names of the shards that could not be read to their end."""
+    found = (parquet.read_columns(uri, [words.STATUS])[words.STATUS].to_pylist() for uri in aligned)
+    is_bad = [not {*words.SHARD_STATUSES}.isdisjoint(statuses) for statuses in found]
+    return [shard.name for shard, bad in zip(scoring.shards, is_bad, strict=True) if bad]
 
 
 def check_aligned(shards: Sequence[ShardPath], work: Folder) -> None:
