@@ -321,7 +321,7 @@ class _Lines:
 def _split_records(text: Iterator[str], has_quotes: bool, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of its first line, fields) of each record that is not blank; no fields for a line whose
     quote is not closed. The line after that is a record again: no row is swallowed."""
-    quoting = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
+    quoting: Any = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
     lines = _Lines(text)
     csv.field_size_limit(_LONGEST_FIELD)
     reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
