@@ -11,6 +11,8 @@ over; 5 the cluster failed: Ray did not start, or workers were lost repeatedly; 
 terminated.
 """
 
+import atexit
+import gc
 import os
 import re
 import signal
@@ -224,6 +226,7 @@ def _make_config(name: str, command: Command, line: Line, options: dict[str, str
 def main(argv: Sequence[str] | None = None, program: Program = RAYCOMP) -> int:
     """Run one command of a program; return its exit code."""
     deferred.install()
+    atexit.register(gc.freeze)  # else the interpreter goes through all objects of torch as it ends: seconds
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

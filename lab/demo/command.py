@@ -30,6 +30,7 @@ from lab.demo.halves import (
     list_examples,
     plot_halves,
     report_halves,
+    say_all,
     say_others,
 )
 from lab.demo.planted import FAULT, make_tables
@@ -114,7 +115,7 @@ def demo(config: DemoConfig, out: str, say: Callable[[str], None] = print) -> di
     _write_index(trained, halves, others, runs, list_examples(curated, f"{out}/curated", world.curate), out)
     say(head(halves))
     say(others)
-    say(f"demo done ({clock.spent}); open {out}/{INDEX}")
+    say(f"demo done ({clock.spent}): {say_all(halves)}; open {out}/{INDEX}")
     return curated
 
 

@@ -120,6 +120,13 @@ def head(halves: Mapping[str, Half]) -> str:
     )
 
 
+def say_all(halves: Mapping[str, Half]) -> str:
+    """Return the accuracy that each half teaches, in the order of the halves."""
+    means = {name: half.figures.mean for name, half in halves.items() if half.figures is not None}
+    values = {RANDOM: means[CHOSEN].reference.value, **{name: one.other.value for name, one in means.items()}}
+    return "accuracy " + ", ".join(f"{value:.3f} on {NAMES[name]}" for name, value in values.items())
+
+
 def say_others(halves: Mapping[str, Half], against: Figures, rule: str) -> str:
     """Return the rule, and its half compared with as many pairs by alignment alone (``against``)."""
     sides = {1: "higher", -1: "lower", 0: "not significantly different"}

@@ -52,7 +52,7 @@ FLAGS = {
     "--out": ("DIR", "where results go: a folder, s3://, gs:// or az://; also -o"),
     "--set": ("OPTION=VALUE", "an option, as --OPTION VALUE and the word OPTION=VALUE"),
     "--preset": ("NAME", "start from a config of the package"),
-    "--atlas": ("FILE", "a Parquet file of the rows for other viewers; DIR may be left out"),
+    "--atlas": ("FILE", "a Parquet file of the rows for other viewers; --out DIR may then be left out"),
     "--add": ("SHARDS", "another input to take up: paths, globs, uris, optionally NAME="),
     "--remove": (
         "FILE",

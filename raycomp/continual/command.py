@@ -205,7 +205,7 @@ def _close(
     counts = {OK: len(runs) + len(trials)}
     choices = {method: choice._asdict() for method, choice in chosen.items()}
     run.close(counts, counts, OK, lines=lines, streams=streams, chosen=choices)
-    run.record["warnings"] = list_warnings(streams)
+    run.record["warnings"] += list_warnings(streams)
     shown = [*tables.report_samples(streams), *tables.make_tables(results, measured)]
     if trials:
         developed = {one_run: read_result(run.folder, one_run) for one_run in trials}
@@ -213,7 +213,7 @@ def _close(
     page = render_page(
         "continual/page.html.jinja",
         run=run.record,
-        headline=tables.choose_headline(lines),
+        headline=run.noise or tables.choose_headline(lines),
         tables=shown,
         charts=list(charts.values()),
     )

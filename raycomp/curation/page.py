@@ -28,7 +28,9 @@ from raycomp.curation.summary import (
     Sample,
     Summary,
 )
+from raycomp.data.inputs import say_input
 from raycomp.data.parquet import find_rows, read_schema
+from raycomp.data.runs import say_noise
 from raycomp.language.phrases import make_counterfactual
 from raycomp.report.charts import Html, Layer, Mark, bars, histogram, rebin, scatter, tag
 from raycomp.report.page import render_page
@@ -226,6 +228,7 @@ def render_curate(
     return render_page(
         "curation/page.html.jinja",
         run=run,
+        input=say_input(run.get("config", {}).get("input", "")),
         summary=summary,
         shown=counting.choose_shown(summary),
         photos=photos,
@@ -269,10 +272,7 @@ def _by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 def find_warnings(summary: Summary, run: Mapping[str, Any]) -> list[str]:
     """Return the warnings of the page, the most severe first."""
     config, check = run.get("config", {}), run.get("scorer_check")
-    weights = str(config.get("scorer", {}).get("weights", ""))
-    found = []
-    if weights.startswith("random:"):
-        found.append(f"Random weights ({weights}): every score on this page is noise.")
+    found = list(filter(None, [say_noise({"config": config})]))
     if check and not check["auc"] >= LOWEST_AUC:
         found.append(
             "Scoring model near chance: it scores a pair above a shuffled pair "

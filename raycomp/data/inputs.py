@@ -188,6 +188,11 @@ def add_input(spec: str, more: str) -> str:
     return f"{_UNNAMED if is_one and not _part(spec)[0] else ''}{spec}::{'::'.join(left)}"
 
 
+def say_input(spec: str) -> str:
+    """Return an input spec for a reader: the inputs apart, one without a name as it was given."""
+    return " and ".join(part.removeprefix(_UNNAMED) for part in spec.split("::"))
+
+
 def list_written_shards(written: Mapping[str, str]) -> list[ShardPath]:
     """Return the shards among the files of a run, as ``expand_input`` gives those of its folder ``shards``.
 

@@ -15,7 +15,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -417,6 +417,31 @@ def bound_options(run: dict[str, Any]) -> dict[str, Any]:
 def digest(content: Any) -> str:
     """Return the SHA-256 of json-compatible content."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+# Their numbers come from a trained model, or from none.
+_WITHOUT_NOISE = ("train", "sweep", "audit", "index-eval", "probe overlap")
+
+
+def say_noise(run: Mapping[str, Any]) -> str:
+    """Return a sentence where the numbers of a run come from a model with random weights; else "".
+
+    It is the run's own model, else that of the runs that it was made from.
+    """
+    config, kind = run["config"], run.get("kind")
+    if kind in _WITHOUT_NOISE:
+        return ""
+    is_ranked = kind != "negatives" or config["negatives"].get("rank", True)
+    if own := is_ranked and (config.get("model") or config.get("scorer")):
+        said = f"Random weights ({own['weights']}): every score and every choice by score is noise."
+        return said if own["weights"].startswith("random:") else ""
+    places = [config.get(name) for name in ("images", "input", "first", "second")]
+    for place in filter(None, (run.get("source"), *places, *config.get("runs", ()))):
+        with suppress(ValueError, OSError):
+            made_from = read_run(Folder(place))
+            if made_from and (said := say_noise(made_from)):
+                return said
+    return ""
 
 
 def find_model(config: ModelConfig) -> ModelConfig:

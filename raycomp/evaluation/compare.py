@@ -17,7 +17,7 @@ from raycomp.config.change import as_setting, flatten, is_own, name_own, to_dict
 from raycomp.core import intervals
 from raycomp.data.files import Folder, absolute_uri, check_writable
 from raycomp.data.parquet import read_columns
-from raycomp.data.runs import check_results, identify, read_finished
+from raycomp.data.runs import check_results, identify, read_finished, say_noise
 from raycomp.evaluation import results
 from raycomp.evaluation.command import TABLE, read_losses
 from raycomp.evaluation.config import CompareConfig, EvaluateConfig
@@ -354,10 +354,12 @@ def _close(
     run.folder.write_bytes(write_csv([Compared._fields, *lines]).encode(), TABLE)
     run.close({OK: came.total()}, came, OK)
     photos, unseen = _read_photos(records[0], partings)
-    run.record["warnings"] = [*warnings, *unseen]
-    for warning in run.record["warnings"]:
+    for warning in (more := [*warnings, *unseen]):
         say(warning)
-    answers = answer_comparison(lines, margins)
+    run.record["warnings"] += more
+    answers = [Answer(run.noise)] * bool(run.noise)
+    if not all(map(say_noise, records)):
+        answers += answer_comparison(lines, margins)
     results.say_answers(answers, say)
     losses = {
         name: read_losses(one["config"]["model"]["weights"])

@@ -21,7 +21,7 @@ from raycomp.curation.page import LOWEST_AUC, make_funnel, reason_words
 from raycomp.curation.summary import WordCounts
 from raycomp.data import files as stored
 from raycomp.data.files import KEPT_FILE, Folder, ResultFile, absolute_uri
-from raycomp.data.runs import check_results
+from raycomp.data.runs import check_results, say_noise
 from raycomp.look.diff import MOST_CONCEPTS, NOUN, Side, judge_files, list_concepts, open_side
 from raycomp.schema import KEPT_SCHEMA
 from raycomp.words import CAPTION, CAPTION_LANGUAGE, CAPTION_WORDS, KEPT, KEY, PHRASES, UID
@@ -88,8 +88,9 @@ def describe_in_a_line(side: Side) -> str:
     funnel, config = side.run["funnel"], side.config
     return (
         f"{funnel['kept']:,} image-text pairs of {funnel['read']:,}, selected by raycomp with rule "
-        f"{describe_rule(config)}, and scoring model {config.scorer.model} ({config.scorer.weights})."
-    )
+        f"{describe_rule(config)}, and scoring model {config.scorer.model} ({config.scorer.weights}). "
+        f"{say_noise(side.run)}"
+    ).strip()
 
 
 def write_card(name: str, side: Side, rows: Rows, kept_bytes: int, shard_bytes: Sequence[int]) -> str:
@@ -228,9 +229,9 @@ def _list_content(rows: Rows) -> list[str]:
 
 
 def _list_limits(side: Side, rows: Rows) -> Iterator[str]:
-    weights, check = side.config.scorer.weights, side.run.get("scorer_check")
-    if weights.startswith("random:"):
-        yield f"The scoring model has random weights ({_code(weights)}): every score is noise."
+    check, noise = side.run.get("scorer_check"), say_noise(side.run)
+    if noise:
+        yield noise
     if check:
         warning = "" if check["auc"] >= LOWEST_AUC else " This is near chance: the selection means little."
         yield (
@@ -246,7 +247,7 @@ def _list_limits(side: Side, rows: Rows) -> Iterator[str]:
     missing = side.run["funnel"]["kept"] - rows.parsed
     if missing:
         yield f"{missing:,} rows were not parsed; they are not in the counts of nouns."
-    yield from (_text(warning) for warning in side.run["warnings"])
+    yield from (_text(warning) for warning in side.run["warnings"] if warning != noise)
 
 
 def _list_commands(side: Side) -> list[str]:
@@ -397,3 +398,5 @@ def card(source: str, out: str, say: Callable[[str], object] = print) -> None:
     text = write_card(name, side, rows, sizes[kept], [sizes[file] for _, file in shards])
     folder.write_bytes(text.encode(), CARD)
     say(f"{folder.at(CARD)}, {folder.at(CROISSANT)}: complete the lines with TODO before you publish")
+    if noise := say_noise(side.run):
+        say(noise)

@@ -583,10 +583,13 @@ def _close(run: Run, config: DiffConfig, sides: tuple[Side, Side], joined: Joine
     run.close({words.OK: rows}, {words.OK: shared, **absent}, words.OK)
     photos, why_lost = fetch_photos(sides[0], changes.picks[LOST].samples)
     gained_photos, why_gained = fetch_photos(sides[1], changes.picks[GAINED].samples)
-    run.record["warnings"] = [*_warn(sides, changes), *dict.fromkeys([*why_lost, *why_gained])]
-    for warning in run.record["warnings"]:
+    warnings = [*_warn(sides, changes), *dict.fromkeys([*why_lost, *why_gained])]
+    run.record["warnings"] += warnings
+    for warning in warnings:
         say(f"warning: {warning}")
     answers = answer_diff(joined, moved, names)
+    if run.noise:
+        answers = [Answer(answers[0].head, [run.noise])]
     say_answers(answers, say)
     both, lost, gained = joined.count_kept()
     run.record["rows"] = {"kept_in_both": both, "lost": lost, "gained": gained}

@@ -551,7 +551,7 @@ def _close(run: Run, drawn: Drawn, jobs: list[Job], facts: dict[str, Any], origi
     """Count the rows; write the script, what it must know, and the page."""
     counts = {name: count for name, count in drawn.counts.items() if count or name == SHOWN}
     num, read = counts[SHOWN], sum(counts.values())
-    run.close({words.OK: read}, counts, SHOWN)
+    run.close({words.OK: read}, counts, SHOWN, source=origin["source"])
     record, config, first_rows = run.record, run.record["config"], list[int]()
     for job in jobs:
         first = job.shown.first

@@ -20,6 +20,7 @@ from raycomp.curation.select.filters import has_entry
 from raycomp.curation.select.marks import list_marked
 from raycomp.data import runs
 from raycomp.data.files import REPORT, RUN, Folder, ResultFile, absolute_uri
+from raycomp.data.inputs import say_input
 from raycomp.data.parquet import read_columns, read_schema
 from raycomp.data.runs import FINISHED, STATE, SUBSET_KINDS, check_results, read_finished
 from raycomp.data.samples import parse_uid
@@ -348,7 +349,11 @@ def show(source: str) -> Iterator[str]:
     """
     run, folder = read_finished(source), Folder(source)
     report = folder.at(REPORT) if folder.exists(REPORT) else None
-    facts = {"run": run["kind"], "input": run["config"].get("input"), "rule": _describe_rule(run)}
+    facts = {
+        "run": run["kind"],
+        "input": say_input(run["config"].get("input", "")),
+        "rule": _describe_rule(run),
+    }
     if run["kind"] == "train":
         options = dict(flatten(run["config"]))
         facts |= {

@@ -218,7 +218,9 @@ def render_negatives(run: Mapping[str, Any], tally: Tally, photos: Mapping[str, 
     answer = f"{_say_share(run['funnel']['kept'], total)} of the captions have at least one. "
     answer += f"The judge rejected {number(num_rejected)} candidates."
     nearer, seen = tally.nearer.total(), tally.seen.total()
-    if seen:
+    if noise := runs.say_noise(run):
+        answer += f" {noise}"
+    elif seen:
         answer += (
             f" The scoring model places {_say_share(nearer, seen)} of {number(seen)} compared negatives at "
             "least as near to the photo as their caption; some of these may be true of the photo."

@@ -401,7 +401,7 @@ def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[st
             run.folder.write_bytes(found.plot.encode(), f"{name}.svg")
         run.close({OK: found.num_read}, {why: num for why, num in found.came.items() if num}, OK)
         say(join_text(found.blocks))
-        shown = {"blocks": found.blocks, "plot": found.plot, "headline": found.headline}
+        shown = {"blocks": found.blocks, "plot": found.plot, "headline": run.noise or found.headline}
         page = render_page("probe/page.html.jinja", run=run.record, **shown)
         run.report(f"{found.came[OK]:,} of {found.num_read:,} took part", page)
     return run.record

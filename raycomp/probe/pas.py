@@ -433,7 +433,7 @@ class OpenedPas:
     samples: Samples
     scorer: ScorerConfig
     name: str
-    """The scorer's name, and whether it is untrained."""
+    """The scorer's name."""
     nonce: NonceConfig
     keep: float
     """The share of the samples that the run keeps by PAS."""
@@ -460,14 +460,13 @@ def open_pas(config: ProbeConfig) -> OpenedPas:
         return {"input": identify(run), "lexicon": fingerprint_folder(PACKAGED.with_name("lexicon"))}
 
     fingerprint()
-    said = name + ", untrained: its drops are noise" * scorer.weights.startswith("random:")
     samples = read_samples(run, config.input, config.sample, config.seed)
     # The share of samples with a PAS that the run keeps, or would keep by the rule cpi.
     gates = run["gates"]
     kept = min(1.0, written.attribute.keep / max(written.align.keep, written.pool, 1e-9))
     if gates["attribute"] and gates["num_scored"]:
         kept = gates["attribute"]["count"] / gates["num_scored"]
-    return OpenedPas(samples, scorer, said, written.nonce, kept, fingerprint)
+    return OpenedPas(samples, scorer, name, written.nonce, kept, fingerprint)
 
 
 def measure_pas(opened: OpenedPas, seed: int) -> PasResult:

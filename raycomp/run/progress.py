@@ -155,6 +155,8 @@ _BAR_EVERY_S = 0.5
 # A phase that ends sooner draws no bar.
 _BAR_AFTER_S = 1.0
 _LINE_EVERY_S = 30.0
+# In a log, a phase that took longer has a line at its end.
+_SAID_AFTER_S = 3.0
 # Ray's nodes drop a gauge that was not set for 20 s.
 _GAUGES_EVERY_S = 5.0
 _END_S = 5.0
@@ -234,9 +236,13 @@ class Progress:
         self.reporter.join(_END_S)  # a cluster that is down may block it
         if self.bar is not None and self.num_rows and error is None:  # it may be an estimate
             self.bar.total = self.rows
-        if self.bar is not None or self.has_reported:
+        spent = time.monotonic() - self.started
+        if self.bar is not None or (self.has_reported and error is not None):
             self.report()
-        log_event("phase_end", **self._facts(time.monotonic() - self.started))
+        elif error is None and spent > _SAID_AFTER_S and not self.shows_bar:
+            done, noun = (self.rows, "row") if self.rows else (self.shards - self.started_at, self.unit)
+            self._write(f"{done:,} {noun}{'s' * (done != 1)} in {spent:,.0f} s", say_rate(done, noun, spent))
+        log_event("phase_end", **self._facts(spent))
         if self.bar is not None:
             self.bar.close()
 
@@ -304,7 +310,7 @@ class Progress:
         wait = self.name_wait()
         with self.counts:
             done, total, _ = self._measure()
-            speed = f"{self.rows / spent:,.0f} rows/s" if self.rows else ""
+            speed = say_rate(self.rows, "row", spent)
             count = f"{self.unit} {self.shards:,} of {self.num_shards:,}"
             rows = f"{self.rows:,} rows" if self.rows else ""
         if self.bar is not None:
@@ -316,18 +322,21 @@ class Progress:
             left, own = "time left unknown", done - self.started_at
             if own > 0:
                 left = f"{_Bar.format_interval(spent * (total - done) / own)} left"
-            facts = filter(None, (count, rows, speed, left, wait))
             log_event("progress", **self._facts(spent), waits=wait)
-            with suppress(OSError, ValueError):  # the output is closed; the work continues
-                self.stream.write(f"{self.phase}: {', '.join(facts)}\n")
-                self.stream.flush()
-            self.has_reported, Progress._reported_at = True, time.monotonic()
+            self._write(count, rows, speed, left, wait)
+
+    def _write(self, *facts: str) -> None:
+        with suppress(OSError, ValueError):  # the output is closed; the work continues
+            self.stream.write(f"{self.phase}: {', '.join(filter(None, facts))}\n")
+            self.stream.flush()
+        self.has_reported, Progress._reported_at = True, time.monotonic()
 
     def name_wait(self) -> str:
         """Return the bottleneck stage or, without progress, the cause of the wait."""
         what, idle_s = self._describe_wait()
         if what:
-            return f"waiting for {what} for {idle_s:,.0f} s"
+            loads = what.startswith("the model")
+            return f"{'loading' if loads else 'waiting for'} {what} for {idle_s:,.0f} s"
         with self.counts:
             busy = {stage: s / self.worker_pools[stage].workers for stage, s in self.seconds.items()}
         slowest = name_bottleneck(busy, self.worker_pools)
@@ -337,13 +346,13 @@ class Progress:
         """Return the cause of the wait (None where blocks arrive), and the seconds without a block."""
         with self.counts:
             idle_s = time.monotonic() - self.status_at
-            which = "next" if self.rows or self.shards else "first"
+            which = "next" if self.rows or self.shards > self.started_at else "first"
         if idle_s < _IDLE_S and which == "next":
             return None, idle_s
         scores = any(pool.where == SCORERS for pool in self.worker_pools.values())
         what = f"the {which} {'rows' if self.worker_pools else self.unit}"
-        if scores and which == "first":
-            what = "the model and the first rows"
+        if which == "first" and (scores or self.unit == "step"):
+            what = f"the model and the first {'rows' if scores else 'batch'}"
         return _name_lack(self.worker_pools) or what, idle_s
 
     def _facts(self, spent_s: float) -> dict[str, Any]:
@@ -356,6 +365,12 @@ class Progress:
             "seconds": round(spent_s, 3),
             "busy_seconds": {stage: round(value, 3) for stage, value in self.seconds.items()},
         }
+
+
+def say_rate(done: int, noun: str, seconds: float) -> str:
+    """Return "9 rows/s", with a decimal below 2; "" for none."""
+    rate = done / max(1e-9, seconds)
+    return f"{rate:,.{0 if rate >= 2 else 1}f} {noun}s/s" if done else ""
 
 
 def _name_lack(worker_pools: WorkerPools) -> str | None:

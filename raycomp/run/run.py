@@ -237,6 +237,8 @@ class Run:
         """The results that the run writes."""
         self._say = say
         self._said = "finished"
+        self.noise = ""
+        """The sentence of ``say_noise``, once the run is closed."""
         self._page: str | None = None
 
     def bind(self, device: str, gpu: Mapping[str, Any] | None = None) -> None:
@@ -313,11 +315,14 @@ class Run:
             "kept": came.get(kept, 0),
             "dropped": {reason: count for reason, count in sorted(came.items()) if reason != kept},
         }
-        self.record |= {"finished": now(), "funnel": funnel, "warnings": [], **sections}
+        self.record |= {"finished": now(), "funnel": funnel, **sections}
+        self.noise = runs.say_noise(self.record)
+        self.record["warnings"] = [*filter(None, [self.noise]), *sections.get("warnings", ())]
 
     def report(self, said: str, page: str | None = None) -> None:
         """Set the one-line result and the page (report.html) that are shown once the run is published."""
-        self._said, self._page = said, page
+        noise = self.noise[:1].lower() + self.noise[1:].rstrip(".")
+        self._said, self._page = "; ".join(filter(None, (said, noise))), page
 
     def publish(self) -> None:
         """Write report.html and run.json, tidy up. ``start_run`` calls it where its block ends well."""

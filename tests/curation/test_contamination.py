@@ -94,7 +94,7 @@ def test_planted_copies_are_found_and_other_photos_are_not(index, corpus, tmp_pa
     assert dropped == sum(found.values()) + 3
     page = (tmp_path / "out/report.html").read_text()
     assert "are not contaminated (the corpus)" in page and "left out" not in page
-    assert not run["warnings"]
+    assert len(run["warnings"]) == 1  # random weights
 
 
 def test_select_finds_the_same_and_flag_drops_nothing(index, corpus, tmp_path, tiny_scorer):

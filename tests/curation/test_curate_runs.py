@@ -275,7 +275,7 @@ def test_other_samples_of_one_uid_stop_the_run_every_time(tiny_scorer, tmp_path)
         with pytest.raises(TooMuchBadData, match=r"10 uid_conflict.*Name the inputs"):
             raycomp.curate(config, str(tmp_path / "out"))
     run = raycomp.curate(override(config, "max_bad_fraction", 0.5), str(tmp_path / "out"))
-    (warning,) = run["warnings"]
+    _, warning = run["warnings"]
     assert warning.startswith("input: 10 of 20 rows are uid_conflict (")
     assert run["funnel"]["corpus"] == 10 and run["funnel"]["dropped"]["uid_conflict"] == 10
 

@@ -11,7 +11,7 @@ from raycomp.config import get_config, list_kinds, list_options, to_dict
 from raycomp.curation.config import CurateConfig
 from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
-from raycomp.data.runs import check_shards_of_runs, identify, list_scores, read_finished
+from raycomp.data.runs import check_shards_of_runs, identify, list_scores, read_finished, say_noise
 from raycomp.look.show import explain, show
 from tests.corpus import by_cpi
 from tests.sealed import seal
@@ -60,6 +60,29 @@ def test_a_moved_curation_has_its_own_scores_whatever_lies_where_it_was(tmp_path
     (tmp_path / "b/scores/00007.parquet").unlink()
     with pytest.raises(ValueError, match=r"00007\.parquet: is missing"):
         list_scores(run, str(tmp_path / "b"))
+
+
+def test_random_weights_are_noise_also_in_what_is_made_from_a_run(tmp_path):
+    random, real = ({"scorer": {"weights": weights}} for weights in ("random:3", "openai"))
+    for name, config in (("random", random), ("real", real)):
+        write_curation(tmp_path / name, config=config)
+    below = {"input": str(tmp_path / "random")}
+    for kind, config, is_noise in (
+        ("curate", random, True),
+        ("curate", real, False),
+        ("continual", {"model": {"weights": "random:0"}}, True),
+        ("evaluate", {"model": {"weights": str(tmp_path / "random/checkpoint")}}, False),
+        ("train", {**below, "model": {"weights": "random:0"}}, False),
+        ("probe composition", {**below, **real}, False),
+        ("probe pas", {**below, "scorer": None}, True),
+        ("negatives", {**below, **random, "negatives": {"rank": False}}, True),
+        ("negatives", {"input": "a.tar", **random, "negatives": {"rank": False}}, False),
+        ("compare", {"runs": [str(tmp_path / "real"), str(tmp_path / "random")]}, True),
+        ("diff", {"first": str(tmp_path / "real"), "second": str(tmp_path / "gone")}, False),
+    ):
+        said = say_noise({"kind": kind, "config": config})
+        assert said.startswith("Random weights (random:") == is_noise, (kind, config)
+    assert say_noise({"kind": "explore", "config": {}, "source": str(tmp_path / "random")})
 
 
 def test_a_selection_follows_its_path_only_to_the_curation_that_it_chose_from(tmp_path):

@@ -51,7 +51,7 @@ def write_evaluation(folder: Path, table: pa.Table) -> str:
     write_table(table, str(folder / "scores/world.parquet"), table.schema)
     (folder / "table.csv").write_text("")
     run = {"kind": "evaluate", "status": "finished", "versions": {}, "fingerprint": {}, "warnings": []}
-    run |= {"config": {"model": {"name": "ViT-B-32", "weights": "random:1"}, "benchmarks": [WORLD]}}
+    run |= {"config": {"model": {"name": "ViT-B-32", "weights": "tuned.pt"}, "benchmarks": [WORLD]}}
     run["config"]["own"] = {"annotations": str(folder)}
     run |= {"funnel": {"read": len(table), "corpus": len(table), "kept": len(table), "dropped": {}}}
     Folder(str(folder)).write_json(run, "run.json")

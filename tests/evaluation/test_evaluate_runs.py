@@ -168,12 +168,16 @@ def test_classes_and_captions_are_found_and_learned(config, tmp_path):
         command.evaluate(asked, str(tmp_path / "out"), said.append)
     asked = replace(asked, max_bad_fraction=0.08)
     run = command.evaluate(asked, str(tmp_path / "out"), said.append)
-    *lost, leak = run["warnings"]
+    noise, *lost, leak = run["warnings"]
     why = "1 of 13 images is corrupt_image (the image bytes do not decode), such as red_things/torn.jpg"
     names = ("zeroshot", "linear_probe.train", "linear_probe.test")
     assert lost == [f"{name}: {why}; left out" for name in names]
     assert leak.startswith("linear_probe: 12 of 12 test images are among the training images (100.0 %)")
-    assert {*run["warnings"]} < {*said} and why in (tmp_path / "out" / "report.html").read_text()
+    assert (
+        {*lost, leak} < {*said}
+        and noise[:-1].lower() in run["headline"]
+        and why in (tmp_path / "out" / "report.html").read_text()
+    )
     # Of each image of a class a row, twice; of each pair one of its image and one of its caption.
     assert run["funnel"]["kept"] == 2 * len(images) + 24
     assert run["funnel"]["dropped"] == {"corrupt_image": 3}
@@ -234,7 +238,9 @@ def test_a_comparison_outlives_the_images_and_starts_nothing_where_scores_are_go
         seal(Folder(str(folder)), ("scores", "table.csv"))
     run = raycomp.compare(*map(str, folders), out=str(tmp_path / "both"))
     assert shlex.split(run["commands"]["Rerun"])[2] == str(folders[0])
-    (warning,) = run["warnings"]
+    noise, warning = run["warnings"]
+    title = (tmp_path / "both/report.html").read_text().partition("<h1>")[2]
+    assert noise.startswith("Random weights (random:0)") and title.startswith(noise)
     assert warning.startswith("world: images cannot be shown: ") and "none of 9 named images" in warning
     (folders[1] / "scores" / "world.parquet").unlink()
     assert main(["compare", *map(str, folders), "--out", str(tmp_path / "again")]) == 2

@@ -85,7 +85,8 @@ def test_a_curation_opens_with_its_samples_counts_and_figures(curated, tmp_path,
     for line, text in ((["show"], raycomp.show(folder)), (["explain", uid], raycomp.explain(folder, uid))):
         assert main([line[0], str(folder), *line[1:]]) == 0
         assert capsys.readouterr().out.endswith(text + "\n")
-    assert raycomp.show(folder).splitlines()[0] == "kept 45 of 90 rows"
+    headline = "kept 45 of 90 rows; random weights (random:0): every score and every choice by score is noise"
+    assert raycomp.show(folder).splitlines()[0] == headline
 
 
 def test_runs_of_other_kinds_open_with_their_main_figures(tmp_path):
@@ -306,7 +307,7 @@ def test_runs_are_listed_at_any_depth_with_their_results(curated, tmp_path, caps
     assert main(["list", str(tmp_path)]) == 0
     rows = capsys.readouterr().out.splitlines()[1:]
     assert [row.split()[0] for row in rows] == ["a/b/good", "broken", "failed"]
-    assert rows[0].split(maxsplit=4)[1:] == ["curate", "finished", record["finished"], "kept 45 of 90 rows"]
+    assert rows[0].split(maxsplit=4)[1:] == ["curate", "finished", record["finished"], record["headline"]]
     assert "unreadable" in rows[1] and "input: two lines" in rows[2]
     assert main(["list", str(out)]) == 0 and capsys.readouterr().out.splitlines()[1].startswith(".")
     assert "holds no run of raycomp" in fail(capsys, "list", str(tmp_path / "empty"))

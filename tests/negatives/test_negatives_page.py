@@ -32,9 +32,10 @@ def draw_rows(start: int, count: int) -> list[dict]:
     return [*rows, make_row(2**127, None)]
 
 
-def render(found: Tally, images: dict | None = None) -> str:
+def render(found: Tally, images: dict | None = None, weights: str = "openai") -> str:
     run = {
-        "config": {"input": "<here>"},
+        "kind": "negatives",
+        "config": {"input": "<here>", "scorer": {"weights": weights}, "negatives": {"rank": True}},
         "funnel": {"kept": found.statuses["ok"]},
         "rejected": {"SWAP: <reason>": 3, "ADD: other": 1},
         "warnings": ["input: 1 of 6 captions is no_caption (<i>none</i>); left out"],
@@ -62,6 +63,8 @@ def test_negatives_as_near_to_the_photo_as_the_caption_are_counted_where_compare
     assert (found.nearer["SWAP"], found.seen["SWAP"], found.seen["ADD"]) == (2, 3, 0)
     assert (whole.nearer["SWAP"], whole.seen["SWAP"]) == (4, 6)
     assert "66.7\u00a0%" in render(found) and "not compared" in render(found)
+    noise = render(found, weights="random:4")
+    assert "Random weights (random:4): every score" in noise and "may be true of the photo" not in noise
 
 
 def test_the_page_shows_text_as_text_with_its_photo_and_the_changed_words():

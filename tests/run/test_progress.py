@@ -72,8 +72,9 @@ def test_a_line_names_rows_time_left_and_the_bottleneck_by_worker(log):
         shown.add(0, {"write": 9.0})
         shown.report()
     first, second, last = log.getvalue().splitlines()
+    assert last == "align: 50,000 rows in 100 s, 500 rows/s"
     assert first == "align: shard 1 of 4, 50,000 rows, 500 rows/s, 05:00 left, bottleneck align"
-    assert second.endswith(", bottleneck write") and last.startswith("align: shard 1 of 4")
+    assert second.endswith(", bottleneck write")
     assert "\x1b" not in log.getvalue() and "\r" not in log.getvalue()
 
 
@@ -82,7 +83,18 @@ def test_time_left_goes_by_rows_where_their_number_is_known(log):
         shown.started = time.monotonic() - 60
         shown.add(100, {"parse": 1.0})
         shown.report()
-    assert "shard 0 of 1, 100 rows, 2 rows/s, 03:00 left" in log.getvalue()
+    assert "shard 0 of 1, 100 rows, 1.7 rows/s, 03:00 left" in log.getvalue()
+
+
+def test_a_training_that_has_taken_no_step_loads_its_model(log):
+    with Progress("train", 9, unit="step") as shown:
+        shown.start_at(3)
+        shown.report()
+        shown.finish_one()
+        shown.started -= 60
+    first, last = log.getvalue().splitlines()
+    assert first == "train: step 3 of 9, time left unknown, loading the model and the first batch for 0 s"
+    assert last == "train: 1 step in 60 s, 0.0 steps/s"
 
 
 def test_a_notebook_shows_a_line_that_is_written_anew(log, monkeypatch):
@@ -106,7 +118,7 @@ def test_a_line_comes_while_nothing_else_does_and_its_thread_ends_with_the_work(
     assert not shown.reporter.is_alive()
     said = log.getvalue().splitlines()[0]
     assert said.startswith(
-        "align: shard 0 of 3, time left unknown, waiting for the model and the first rows for 0 s"
+        "align: shard 0 of 3, time left unknown, loading the model and the first rows for 0 s"
     )
 
 

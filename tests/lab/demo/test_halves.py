@@ -15,6 +15,7 @@ from lab.demo.halves import (
     head,
     plot_halves,
     report_halves,
+    say_all,
     say_others,
 )
 from tests.lab.demo.test_demo_figures import make_figure
@@ -45,6 +46,8 @@ def make_halves(gain: float) -> list[Half]:
 def test_the_headline_follows_the_interval(gain, words):
     halves = {half.name: half for half in make_halves(gain)}
     assert words in head(halves)
+    three = f"0.700 on a random half, {0.7 + gain:.3f} on the best half by alignment, {0.7 + gain:.3f} on"
+    assert say_all(halves) == f"accuracy {three} raycomp's half"
     others = say_others(halves, halves[CHOSEN].figures, "cpi: mean drop of nouns, 1 nonce")
     side = {0.1: "higher", -0.1: "lower", 0.01: "not significantly different"}[gain]
     assert f"accuracy is {side} ({0.7 + gain:.3f} instead of 0.700, difference" in others
