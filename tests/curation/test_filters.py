@@ -13,7 +13,7 @@ from raycomp.cli import USER_ERROR, main
 from raycomp.config import UserError
 from raycomp.curation import command
 from raycomp.curation.config import FilterConfig
-from raycomp.curation.select.filters import load_condition, load_exclusion
+from raycomp.curation.select.filters import hash_keys, load_condition, load_exclusion
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.look.show import explain
 from raycomp.words import EXCLUDED, FILTER_NULL, FILTERED, FILTERED_AFTER, KEPT
@@ -207,3 +207,13 @@ def test_empty_files_have_empty_marks(tmp_path):
     for marker in (condition, load_exclusion(str(tmp_path / "list.txt"), False)):
         assert len(marker(file).reason_N) == 0
     assert KEPT not in condition.columns
+
+
+def test_a_domain_has_one_spelling():
+    for same in (
+        ["*.Example.org", ".example.org", "example.org."],
+        ["b\u00fccher.test", "xn--bcher-kva.test"],
+    ):
+        keys = hash_keys("domain", same)
+        assert (keys == keys[0]).all(), same
+    assert hash_keys("domain", ["example.org"]) != hash_keys("domain", ["ample.org"])

@@ -53,8 +53,10 @@ def hash_keys(kind: str, values: Sequence[str | None]) -> np.ndarray:
     """Return keys of values of a kind, to be compared; null has its own. A stem is that of a file name."""
     hashes = []
     for value in values:
-        if value is not None and kind in (SHA256, DOMAIN):
+        if value is not None and kind == SHA256:
             value = value.lower()
+        elif value is not None and kind == DOMAIN:
+            value = _spell_domain(value)
         elif value is not None and kind == words.UID:
             value = parse_uid(value) or value
         elif value is not None and kind == STEM:
@@ -62,6 +64,16 @@ def hash_keys(kind: str, values: Sequence[str | None]) -> np.ndarray:
         text = b"\0" if value is None else f"\1{value}".encode()
         hashes.append(hashlib.blake2b(text, digest_size=16).digest())
     return to_keys(np.frombuffer(b"".join(hashes), ">u8").astype(np.uint64).reshape(-1, 2))
+
+
+def _spell_domain(value: str) -> str:
+    """Return a domain as it is compared: ``*.`` and dots at its ends are left out, letters are ASCII's (IDNA)."""
+    value = value.lower().removeprefix("*.").strip(".")
+    if value.isascii():
+        return value
+    with suppress(UnicodeError):
+        return value.encode("idna").decode()
+    return value
 
 
 def find_excluded(file: ScoresFile, lists: Mapping[str, np.ndarray], is_after: bool) -> Found:
