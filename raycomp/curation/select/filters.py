@@ -67,7 +67,7 @@ def hash_keys(kind: str, values: Sequence[str | None]) -> np.ndarray:
 
 
 def _spell_domain(value: str) -> str:
-    """Return a domain as it is compared: ``*.`` and dots at its ends are left out, letters are ASCII's (IDNA)."""
+    """Return a domain as it is compared: without ``*.`` and dots at its ends, in the letters of ASCII (IDNA)."""
     value = value.lower().removeprefix("*.").strip(".")
     if value.isascii():
         return value
