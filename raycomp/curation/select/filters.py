@@ -67,7 +67,7 @@ def hash_keys(kind: str, values: Sequence[str | None]) -> np.ndarray:
 
 
 def _spell_domain(value: str) -> str:
-    """Return a domain as it is compared: without ``*.`` and dots at its ends, in the letters of ASCII (IDNA)."""
+    """Return a domain as it is compared: without ``*.`` and outer dots, in the letters of ASCII (IDNA)."""
     value = value.lower().removeprefix("*.").strip(".")
     if value.isascii():
         return value
