@@ -69,7 +69,7 @@ RULES = {
     "pas_residual": Rule(attribute_by=RESIDUAL, columns=("caption", "phrases")),
 }
 # The column that a measure is computed from, for measures that are no columns.
-_COLUMN_OF = {NUM_WORDS: words.CAPTION, NUM_PHRASES: words.PHRASES, DISPLACEMENT: words.PHRASES}
+COLUMN_OF = {NUM_WORDS: words.CAPTION, NUM_PHRASES: words.PHRASES, DISPLACEMENT: words.PHRASES}
 _DRAWN = re.compile(r"align(\d{1,9}(?:\.\d{1,9})?)_random(\d{1,9}(?:\.\d{1,9})?)", re.ASCII)
 
 
@@ -82,7 +82,7 @@ def get_rule(name: str) -> Rule:
     """
     if is_own(name):
         wanted = find_parameters(name)
-        columns = tuple(dict.fromkeys(_COLUMN_OF.get(one, one) for one in wanted if one != PAS))
+        columns = tuple(dict.fromkeys(COLUMN_OF.get(one, one) for one in wanted if one != PAS))
         if {PAS, words.MEAN_PAS, words.PHRASES, words.CONTENT_WORDS} & {*wanted, *columns}:
             return Rule(attribute_by=name, columns=columns)
         return Rule(align_by=name, columns=columns)

@@ -240,12 +240,6 @@ def draw_overlap(rows: Sequence[Overlap]) -> str:
 
 
 DEFECTIVE = "defective"
-# The options of each probe. Any other option would be recorded and have no effect.
-_TAKEN = {
-    "overlap": ("input", "benchmarks", "sample", "parser", "seed"),
-    "composition": ("input", "benchmarks", "sample", "scorer", "images", "pairs", "seed"),
-    "pas": ("input", "sample", "scorer", "seed"),
-}
 
 
 @dataclass(frozen=True)
@@ -277,14 +271,15 @@ class Probe:
 
 def open_probe(name: str, config: ProbeConfig) -> Probe:
     """Read the input of the probe of that name. Raises ValueError for errors that the user can fix."""
-    check_choice("probe", name, tuple(_TAKEN))
+    check_choice("probe", name, tuple(PROBES))
+    open_one, *taken = PROBES[name]
     for path, value in changed_options(config).items():
-        if path.partition(".")[0] not in _TAKEN[name]:
+        if path.partition(".")[0] not in taken:
             raise ValueError(
                 f"{path}={as_setting(value)}: not an option of probe {name}; remove it; valid options: "
-                f"{', '.join(_TAKEN[name])}"
+                f"{', '.join(taken)}"
             )
-    return {"overlap": _open_overlap, "composition": _open_composition, "pas": _open_pas}[name](config)
+    return open_one(config)
 
 
 def _open_overlap(config: ProbeConfig) -> Probe:
@@ -376,6 +371,15 @@ def _name_device() -> str:
     from raycomp.models.device import name_device  # torch, after all checks
 
     return name_device()
+
+
+# Any other option would be recorded and have no effect.
+PROBES: dict[str, tuple[Any, ...]] = {
+    "overlap": (_open_overlap, "input", "benchmarks", "sample", "parser", "seed"),
+    "composition": (_open_composition, "input", "benchmarks", "sample", "scorer", "images", "pairs", "seed"),
+    "pas": (_open_pas, "input", "sample", "scorer", "seed"),
+}
+"""What opens each probe, and the options that it takes."""
 
 
 def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[str, Any]:

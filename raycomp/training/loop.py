@@ -38,13 +38,13 @@ from raycomp.training.held_out import write_start
 from raycomp.training.losses import get_loss
 from raycomp.training.pairs import read_batches
 from raycomp.training.towers import (
-    OF_ALL,
     Batch,
     Judged,
     Made,
     Objective,
     PairsObjective,
     find_rank,
+    is_of_all,
     to_batch,
 )
 
@@ -209,8 +209,9 @@ class Trainer(Generic[Goal]):
         parts = batch.split(self.num_parts)
         with torch.no_grad():
             made = [self._embed(part, number) for number, part in enumerate(parts)]
+        of_all = {name for name, value in made[0].items() if is_of_all(name, value)}
         leaves = {
-            name: (value if name in OF_ALL else torch.cat([part[name] for part in made])).detach()
+            name: (value if name in of_all else torch.cat([part[name] for part in made])).detach()
             for name, value in made[0].items()
         }
         for leaf in leaves.values():
@@ -223,11 +224,11 @@ class Trainer(Generic[Goal]):
             with nullcontext() if is_last else getattr(self.towers, "no_sync", nullcontext)():
                 again = self._embed(part, number)
                 names = [name for name in wanted if again[name].requires_grad]
-                names = [name for name in names if is_last or name not in OF_ALL]
+                names = [name for name in names if is_last or name not in of_all]
                 grads = []
                 for name in names:  # the rows of this part follow those of the parts before
-                    start = sum(len(one[name]) for one in made[:number]) if name not in OF_ALL else 0
-                    rows = slice(start, start + len(again[name])) if name not in OF_ALL else ...
+                    start = sum(len(one[name]) for one in made[:number]) if name not in of_all else 0
+                    rows = slice(start, start + len(again[name])) if name not in of_all else ...
                     grads.append(wanted[name][rows])
                 torch.autograd.backward([again[name] for name in names], grads)
         return judged

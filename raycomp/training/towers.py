@@ -101,8 +101,11 @@ def _sum_in_order(values: Sequence[Tensor]) -> Tensor:
 
 Made = dict[str, Tensor]
 """The outputs of a model for a batch, by name: a value per row, or one for the whole model."""
-OF_ALL = ("scale", "bias", "l2")
-"""The names of the outputs that are one for the whole model."""
+
+
+def is_of_all(name: str, value: Tensor) -> bool:
+    """Return whether an output is one for the whole model."""
+    return name in ("scale", "bias") or value.ndim == 0
 
 
 @dataclass(frozen=True)

@@ -245,7 +245,7 @@ def test_a_choice_multiplies_the_learning_rate_that_the_method_has(monkeypatch):
         for name, method in METHODS.items()
         if method.trains == TUNE
     }
-    assert {name for name, value in times.items() if value == 10} == {"c-clip", "diki", "cl-moe"}
+    assert {name for name, value in times.items() if value == 10} >= {"c-clip", "diki", "cl-moe"}
     assert {*times.values()} == {1, 10}
     before = fingerprint_methods(["no-trust", "frozen"])
     assert before != fingerprint_methods(["frozen"])

@@ -22,6 +22,7 @@ from raycomp.core.losses import (
     siglip_loss,
     triplet_loss,
 )
+from raycomp.training.losses import LOSSES
 
 
 def embeddings(num: int, dim: int, seed: int) -> Tensor:
@@ -162,7 +163,7 @@ def every_loss(b: dict[str, Tensor], scale: Tensor) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize("name", ["clip", "negclip", "triplet", "ceclip", "siglip"])
+@pytest.mark.parametrize("name", LOSSES)
 def test_gradients_are_the_numerical_ones_and_those_of_tiles(name: str, monkeypatch: pytest.MonkeyPatch):
     scale, found = torch.tensor(SCALE, dtype=torch.float64), []
 

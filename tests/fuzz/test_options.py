@@ -14,14 +14,11 @@ from raycomp.config import changed_options, flatten, from_dict, list_options, ov
 from raycomp.config.commands import RAYCOMP
 from raycomp.config.options import split_none
 from raycomp.curation.config import CurateConfig
-from raycomp.negatives.config import NegativesConfig
-from raycomp.probe.config import ProbeConfig
-from raycomp.sweep.config import SweepConfig
 from tests.fuzz.child import run
 from tests.fuzz.inputs import JSON_VALUES, check_strict, refused
 
-CONFIGS = (CurateConfig, NegativesConfig, ProbeConfig, SweepConfig)
-PATHS = sorted({path for config in CONFIGS for path, _ in flatten(to_dict(config()))})
+CONFIGS = tuple(dict.fromkeys(one.config for one in RAYCOMP.commands.values() if one.config))
+PATHS = [path for path, _ in flatten(to_dict(CurateConfig()))]
 ODD_PATHS = st.sampled_from(
     ["", ".", "align", "align.", "align.keep.x", "scorer..model", "__class__", "a\nb"]
 )
@@ -32,12 +29,16 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 TEXTS = WORDS | st.text(max_size=6)
 VALUES = TEXTS | JSON_VALUES | st.lists(st.text(max_size=3), max_size=3).map(tuple)
-OPTIONS = st.dictionaries(st.sampled_from(PATHS) | ODD_PATHS, VALUES, min_size=1, max_size=3)
 
 
-@given(st.sampled_from(CONFIGS), OPTIONS)
-def options(kind, values):
-    found = []
+def draw_options(kind):
+    paths = st.sampled_from([path for path, _ in flatten(to_dict(kind()))])
+    return st.tuples(st.just(kind), st.dictionaries(paths | ODD_PATHS, VALUES, min_size=1, max_size=3))
+
+
+@given(st.sampled_from(CONFIGS).flatmap(draw_options))
+def options(drawn):
+    (kind, values), found = drawn, []
     line = refused(lambda: found.append(override_all(kind(), values)))
     if line is not None:
         assert any(repr(name)[1:-1] in line for path in values for name in path.split(".")), line
@@ -107,7 +108,7 @@ def load() -> None:
 
 
 def test_some_options():
-    run(options, 100)
+    run(options, 200)
     run(typed_lines, 50)
 
 

@@ -17,13 +17,12 @@ from raycomp.models.clip import load_start
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.training.journal import Evaluate, Training
 from raycomp.training.loop import Batch, Trainer, Writer, copy_state, load_state, write_state
-from raycomp.training.losses import get_loss
+from raycomp.training.losses import LOSSES, get_loss
 from raycomp.training.towers import PairsObjective
 
 STEPS, BATCH, SLOTS, KINDS = 20, 12, 2, 3
 # Of 64 words the first begins a text and the last ends it.
 WORDS, CONTEXT = 64, 16
-LOSSES = ("clip", "negclip", "ceclip", "triplet", "siglip")
 OF_PARTS: tuple[dict[str, Any], ...] = ({}, {"freeze": ("image",), "lora_rank": 2})
 ARCHITECTURE = {
     "embed_dim": 32,
@@ -62,14 +61,14 @@ def draw_texts(generator: torch.Generator, *shape: int) -> Tensor:
 
 def batches(own: slice, loss: str = "clip", num_steps: int = STEPS) -> Iterator[Batch]:
     """Yield a rank's rows of the same batches."""
-    generator = torch.Generator().manual_seed(0)
+    generator, needs = torch.Generator().manual_seed(0), get_loss(loss)
     kind_BK = torch.arange(BATCH * SLOTS).reshape(BATCH, SLOTS) % KINDS
     for _ in range(num_steps):
         image, shown = draw_images(generator), draw_images(generator)
         token, negative = draw_texts(generator, BATCH), draw_texts(generator, BATCH, SLOTS)
         valid = torch.rand(BATCH, SLOTS, generator=generator) < 0.7
-        more = () if loss in ("clip", "siglip") else (negative, valid, kind_BK)
-        whole = Batch(image, token, *more, negative_image_RCHW=shown if loss == "triplet" else None)
+        more = (negative, valid, kind_BK) if needs.negatives else ()
+        whole = Batch(image, token, *more, negative_image_RCHW=shown if needs.negative_images else None)
         yield whole.cut(own)
 
 

@@ -12,10 +12,10 @@ from raycomp.config import ModelConfig, UserError
 from raycomp.models.clip import load_start
 from raycomp.training.config import FitConfig
 from raycomp.training.loop import MAX_LOGIT_SCALE, Trainer
-from raycomp.training.losses import get_loss
+from raycomp.training.losses import LOSSES, get_loss
 from raycomp.training.towers import Embedded, PairsObjective
 from tests.training import fitting
-from tests.training.fitting import BATCH, LOSSES, OF_PARTS, STEPS, batches, measure_parts, run, start_trainer
+from tests.training.fitting import BATCH, OF_PARTS, STEPS, batches, measure_parts, run, start_trainer
 
 
 @pytest.fixture(scope="module")

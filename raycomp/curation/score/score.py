@@ -63,7 +63,7 @@ from raycomp.schema import aligned_schema, attributed_schema, scores_schema
 from raycomp.table import Cell, Column, Table, format_facts
 
 
-def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, Stage]:
+def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, ...]:
     """Return the stages that every sample passes through."""
     decode = partial(
         prepare,
@@ -78,7 +78,7 @@ def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, Stage]:
     return Stage("decode", "makes pixels and tokens", CPUS, decode, in_threads=True), align
 
 
-def attribute_stages(config: CurateConfig) -> tuple[Stage, Stage]:
+def attribute_stages(config: CurateConfig) -> tuple[Stage, ...]:
     """Return the stages that the pool's rows pass through."""
     find = partial(
         parse, parser=config.parser, nonce=config.nonce, attribute=config.attribute, scorer=config.scorer

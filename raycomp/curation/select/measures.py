@@ -16,6 +16,7 @@ from raycomp.config.options import check, check_choice
 from raycomp.core.attribution import aggregate_drops, drop_per_displacement
 from raycomp.core.selection import parse_uids
 from raycomp.curation.config import (
+    COLUMN_OF,
     DISPLACEMENT,
     NUM_PHRASES,
     NUM_WORDS,
@@ -189,7 +190,7 @@ def check_own_columns(config: CurateConfig) -> None:
     if not is_own(rule):
         return
     aligned = aligned_schema(1, "float32", config.extra_columns, list_own_columns(config.scorers))
-    known = [*scores_schema(aligned, with_content=True).names, PAS, NUM_WORDS, NUM_PHRASES, DISPLACEMENT]
+    known = [*scores_schema(aligned, with_content=True).names, PAS, *COLUMN_OF]
     for name in find_parameters(rule):
         others = "; other fields of the samples' json by extra_columns"
         check_choice(f"{OPTION}={rule}: parameter", name, known, others)
