@@ -20,7 +20,7 @@ from functools import reduce
 from hashlib import sha256
 from itertools import groupby
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -272,7 +272,7 @@ class Probe:
 def open_probe(name: str, config: ProbeConfig) -> Probe:
     """Read the input of the probe of that name. Raises ValueError for errors that the user can fix."""
     check_choice("probe", name, tuple(PROBES))
-    open_one, *taken = PROBES[name]
+    open_one, taken = PROBES[name].open, PROBES[name].options
     for path, value in changed_options(config).items():
         if path.partition(".")[0] not in taken:
             raise ValueError(
@@ -373,13 +373,27 @@ def _name_device() -> str:
     return name_device()
 
 
-# Any other option would be recorded and have no effect.
-PROBES: dict[str, tuple[Any, ...]] = {
-    "overlap": (_open_overlap, "input", "benchmarks", "sample", "parser", "seed"),
-    "composition": (_open_composition, "input", "benchmarks", "sample", "scorer", "images", "pairs", "seed"),
-    "pas": (_open_pas, "input", "sample", "scorer", "seed"),
+class Kind(NamedTuple):
+    """How a probe is opened, what it measures, and its options: another would have no effect."""
+
+    open: Callable[[ProbeConfig], Probe]
+    text: str
+    options: tuple[str, ...]
+
+
+PROBES = {
+    "overlap": Kind(
+        _open_overlap,
+        "Share of benchmark negatives that SWAP, REPLACE and ADD explain",
+        ("input", "benchmarks", "sample", "parser", "seed"),
+    ),
+    "composition": Kind(
+        _open_composition,
+        "Text embeddings of edited captions",
+        ("input", "benchmarks", "sample", "scorer", "images", "pairs", "seed"),
+    ),
+    "pas": Kind(_open_pas, "Calibration and reliability of PAS", ("input", "sample", "scorer", "seed")),
 }
-"""What opens each probe, and the options that it takes."""
 
 
 def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[str, Any]:
@@ -405,7 +419,8 @@ def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[st
             run.folder.write_bytes(found.plot.encode(), f"{name}.svg")
         run.close({OK: found.num_read}, {why: num for why, num in found.came.items() if num}, OK)
         say(join_text(found.blocks))
-        shown = {"blocks": found.blocks, "plot": found.plot, "headline": run.noise or found.headline}
+        shown = {"blocks": found.blocks, "plot": found.plot, "text": PROBES[name].text}
+        shown["headline"] = run.noise or found.headline
         page = render_page("probe/page.html.jinja", run=run.record, **shown)
         run.report(f"{found.came[OK]:,} of {found.num_read:,} took part", page)
     return run.record
