@@ -16,11 +16,11 @@ _FIRST = ("--out", "--dry-run", "--preset", "--add", "--remove", "--atlas")
 def describe_program(program: Program) -> str:
     """Return the commands of a program by purpose, with examples."""
     commands = program.commands
-    purposes = program.purposes or {"commands": " ".join(commands)}
+    purposes = program.purposes or {"commands": commands}
     lines = [f"{program.name} COMMAND ...", program.text, ""]
     for purpose, names in purposes.items():
         lines.append(f"{purpose}:")
-        lines += [f"  {name:<10}  {commands[name].text}" for name in names.split()]
+        lines += [f"  {name:<10}  {commands[name].text}" for name in names]
     if program.examples:
         lines += ["", "examples:", *(f"  {example}" for example in program.examples)]
     return "\n".join([*lines, "", f"{program.name} COMMAND --help shows a command; --version the version."])

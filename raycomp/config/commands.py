@@ -5,35 +5,35 @@ and ``raycomp.cli.main`` runs.
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Every command, in the order of ``raycomp --help``, and the package whose ``COMMANDS`` holds it.
-FOLDERS = {
-    "audit": "raycomp.look",
-    "curate": "raycomp.curation",
-    "select": "raycomp.curation",
-    "negatives": "raycomp.negatives",
-    "update": "raycomp.curation",
-    "verify": "raycomp.curation",
-    "train": "raycomp.training",
-    "publish": "raycomp.training",
-    "evaluate": "raycomp.evaluation",
-    "continual": "raycomp.continual",
-    "compare": "raycomp.evaluation",
-    "index-eval": "raycomp.evaluation",
-    "show": "raycomp.look",
-    "list": "raycomp.look",
-    "diff": "raycomp.look",
-    "card": "raycomp.look",
-    "explain": "raycomp.look",
-    "explore": "raycomp.look",
-    "probe": "raycomp.probe",
-    "sweep": "raycomp.sweep",
+# Every command by what it is for, in the order of help, and the package whose ``COMMANDS`` holds it.
+PURPOSES = {
+    "look at data and runs": dict.fromkeys("audit show list explain explore card".split(), "raycomp.look"),
+    "choose pairs": {"curate": "raycomp.curation", "select": "raycomp.curation"},
+    "hard negatives": {"negatives": "raycomp.negatives"},
+    "train and test": {
+        "train": "raycomp.training",
+        "evaluate": "raycomp.evaluation",
+        "continual": "raycomp.continual",
+        "publish": "raycomp.training",
+    },
+    "compare and search": {
+        "compare": "raycomp.evaluation",
+        "diff": "raycomp.look",
+        "probe": "raycomp.probe",
+        "sweep": "raycomp.sweep",
+    },
+    "maintain": {
+        "update": "raycomp.curation",
+        "verify": "raycomp.curation",
+        "index-eval": "raycomp.evaluation",
+    },
 }
-
+FOLDERS = {name: folder for commands in PURPOSES.values() for name, folder in commands.items()}
 
 # What a command works on, in place of options: how it is typed, and what it is.
 WORDS = {
@@ -114,13 +114,13 @@ class Program:
     """A command line: how it is typed ("raycomp", "python -m mine"), what it does, and its commands.
 
     ``folders`` has by command the package whose ``COMMANDS`` holds it; ``purposes`` has the names of
-    commands, with spaces between them, by what they are for.
+    commands by what they are for.
     """
 
     name: str
     text: str
     folders: Mapping[str, str]
-    purposes: Mapping[str, str] = field(default_factory=dict)
+    purposes: Mapping[str, Iterable[str]] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
 
     @property
@@ -133,14 +133,7 @@ RAYCOMP = Program(
     "raycomp",
     "Curate image-text data for composition on Ray, and train on it.",
     FOLDERS,
-    {
-        "look at data and runs": "audit show list explain explore card",
-        "choose pairs": "curate select",
-        "hard negatives": "negatives",
-        "train and test": "train evaluate continual publish",
-        "compare and search": "compare diff probe sweep",
-        "maintain": "update verify index-eval",
-    },
+    PURPOSES,
     (
         "raycomp audit photos --out out/audit",
         "raycomp curate photos --out out/photos --align.keep 0.6",
