@@ -175,6 +175,8 @@ CONTAMINATED_BY = "contaminated_by"
 FILTERED_AFTER, FILTER_NULL_AFTER, EXCLUDED_AFTER = "filtered_after", "filter_null_after", "excluded_after"
 AFTER_REASONS = (FILTERED_AFTER, FILTER_NULL_AFTER, EXCLUDED_AFTER)
 GATE_REASONS = (DROPPED_ALIGNMENT, DROPPED_RANDOM, DROPPED_UNSCORED, DROPPED_ATTRIBUTION, DROPPED_CONTROL)
+# Outcomes in the order of the pipeline: reading, marks, gates, marks after the gates.
+PIPELINE = (*STATUSES, *MARK_REASONS, *GATE_REASONS, *AFTER_REASONS)
 
 NEIGHBOURS = "neighbours"
 """A column: uids of the pairs with the most similar images, the most similar first."""

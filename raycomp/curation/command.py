@@ -280,7 +280,7 @@ def _choose(run: Run, config: CurateConfig, source: Scored, say: Say) -> None:
     """Cut the gates over the scores, write the kept rows, report: the part that curate and select share."""
     selection = make_selection(config)
     choice = choosing.choose(source.files, selection, run.folder, run.work, run.lease.check)
-    faults = running.describe_dropped("input", choice.faults)
+    faults = running.describe_dropped("input", choice.faults, examples=choice.examples)
     shortage = choosing.describe_shortage(selection, choice.gates)  # the page derives it from its summary
     duplicates = choosing.describe_duplicates(choice.reasons, choice.gates.num_corpus)
     warnings = [*faults, *shortage, *duplicates, *source.sections.pop("unmatched", ())]

@@ -384,11 +384,15 @@ class SelectionRule:
     seed: int = 0
 
     @property
+    def named(self) -> str:
+        """What counts for PAS, for readers: "nouns"."""
+        names = {words.NOUNS: "nouns", words.SHOWABLE: "showable nouns", words.CONTENT: "content words"}
+        return names[self.targets]
+
+    @property
     def reading(self) -> str:
         """What PAS is, for readers, such as ``PAPER_READING``."""
-        named = {words.NOUNS: "nouns", words.SHOWABLE: "showable nouns", words.CONTENT: "content words"}[
-            self.targets
-        ]
+        named = self.named
         if self.aggregate == "fraction_supported":
             return f"share of {named} with a drop above 0"
         value = "drop per displacement" if self.unit == words.PER_DISPLACEMENT else "drop"

@@ -5,7 +5,7 @@ alone.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +14,17 @@ from raycomp import words
 from raycomp.config import exact_share
 from raycomp.core.selection import Threshold
 from raycomp.curation import summary as counting
-from raycomp.curation.config import DRAW, PAPER_READING, PAS, describe_rule, make_selection, read_config
+from raycomp.curation.config import (
+    MINUS_PAS,
+    PAPER_READING,
+    PAS,
+    SelectionRule,
+    describe_rule,
+    make_selection,
+    read_config,
+)
 from raycomp.curation.select.marks import list_marked
-from raycomp.curation.select.measures import corpus_columns, take_columns
+from raycomp.curation.select.measures import corpus_columns, list_counted, take_columns
 from raycomp.curation.select.select import Gates, judge_table
 from raycomp.curation.summary import (
     DISPLACEMENT,
@@ -30,7 +38,7 @@ from raycomp.curation.summary import (
 )
 from raycomp.data.inputs import say_input
 from raycomp.data.parquet import find_rows, read_schema
-from raycomp.data.runs import say_noise
+from raycomp.data.runs import order_reasons, say_noise
 from raycomp.language.phrases import make_counterfactual
 from raycomp.report.charts import Html, Layer, Mark, bars, histogram, rebin, scatter, tag
 from raycomp.report.page import render_page
@@ -81,7 +89,7 @@ def make_funnel(reasons: Mapping[str, int]) -> list[FunnelRow]:
     """
     known = {KEPT, *words.GATE_REASONS, *words.MARK_REASONS, *words.AFTER_REASONS}
     steps: list[tuple[str, Sequence[str]]] = [
-        (ALIGNED, sorted(set(reasons) - known, key=lambda reason: (-reasons[reason], reason)))
+        (ALIGNED, [reason for reason in order_reasons(reasons) if reason not in known])
     ]
     steps += [(name, lost) for name, lost in _MARK_STEPS if any(reasons.get(reason) for reason in lost)]
     corpus = f"{steps[-1][0]} (the corpus)"
@@ -107,6 +115,66 @@ def reason_words(reason: str) -> str:
     return REASON_WORDS.get(reason, reason.replace("_", " "))
 
 
+_MOST_NAMED = 12
+
+
+def say_outcome(
+    row: Mapping[str, Any], reason: str, score: float | None, selection: SelectionRule, gates: Gates
+) -> str:
+    """Return in plain words why a row is kept or dropped: what ranks it, the cut, and the words that count.
+
+    ``row`` has the columns of scores/; ``reason`` and ``score`` are those of ``judge_table``.
+    """
+    if reason in words.STATUSES:
+        return f"{reason}: {words.STATUSES[reason]}"
+    if reason in (*words.MARK_REASONS, *words.AFTER_REASONS):
+        return reason_words(reason)
+    if gates.attribute is None:
+        all_stay = "; the rule keeps every pair with an alignment" * selection.rule.keeps_all
+        return _say_cut(selection.ranking, score, gates.align) + all_stay
+    if reason == words.DROPPED_ALIGNMENT:
+        return _say_cut(ALIGNMENT, row[ALIGNMENT], gates.align)
+    if reason == words.DROPPED_UNSCORED:
+        status = row[STATUS]
+        why = words.STATUSES[status] if status != words.OK else "no word of the caption counts"
+        return f"no {selection.reading}: {why}"
+    if selection.by_pas is not selection:
+        return _say_cut(selection.ranking, score, gates.attribute)
+    counted = list_counted(row, selection)
+    one_or_more = selection.named if len(counted) != 1 else selection.named.removesuffix("s")
+    ranking = selection.ranking.replace(selection.named, f"{len(counted):,} {one_or_more}")
+    said = _say_cut(ranking, score, gates.attribute)
+    is_top = (selection.aggregate == "max") != (selection.rule.attribute_by == MINUS_PAS)
+    target, value = (max if is_top else min)(counted, key=lambda pair: pair[1])
+    unit = "drop" if selection.unit == words.PER_TARGET else "drop per displacement"
+    decisive = f"{target['target']!r}: {unit} {value:.3f}"
+    names = ", ".join(one["target"] for one, _ in counted[:_MOST_NAMED])
+    more = f" and {len(counted) - _MOST_NAMED} more" if len(counted) > _MOST_NAMED else ""
+    if reason == KEPT:
+        return f"{said}; {'highest' if is_top else 'lowest'} {decisive}; counted: {names}{more}"
+    return f"lost on {decisive}; {said}; counted: {names}{more}"
+
+
+def _say_cut(name: str, value: float | None, cut: Threshold | None) -> str:
+    """Return "alignment 0.102, cut 0.122", with as many digits as the two need to differ."""
+    if value is None or value != value or cut is None or cut.value is None:
+        return f"{name} {_number(value)}, the gate keeps no row"
+    said = ((f"{value:.{digits}f}", f"{cut.value:.{digits}f}") for digits in range(3, 10))
+    own, limit = next((pair for pair in said if pair[0] != pair[1]), (f"{value:.3f}", f"{cut.value:.3f}"))
+    tie = " (of equal values the smaller uids stay)" if own == limit and cut.uid else ""
+    return f"{name} {own}, cut {limit}{tie}"
+
+
+def say_corpus(funnel: Mapping[str, Any]) -> str:
+    """Return the corpus of a curation or selection, whose shares are of it, and which rows it is."""
+    corpus, read = funnel["corpus"], funnel["read"]
+    if corpus == read:
+        return f"the corpus of {corpus:,}"
+    is_marked = any(reason in words.MARK_REASONS for reason in funnel["dropped"])
+    passed = " and are dropped neither by a filter nor as near-duplicates" * is_marked
+    return f"the corpus of {corpus:,}: the rows of the {read:,} read that have an alignment{passed}"
+
+
 _NESTED = (words.IMAGE_EMBEDDING, PHRASES, words.CONTENT_WORDS)
 
 
@@ -130,20 +198,20 @@ def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
     table = next((one for one in tables if one[STATUS][0].as_py() in words.ALIGNED_STATUSES), tables[0])
     row = table.select([name for name in table.column_names if name not in _NESTED]).to_pylist()[0]
     lines = [format_facts(row)]
-    for column in (PHRASES, words.CONTENT_WORDS):
-        for phrase in (column in table.column_names and table[column].to_pylist()[0]) or []:
-            lines += _describe_phrase(row[CAPTION], phrase)
+    nested = {name: table[name].to_pylist()[0] for name in _NESTED[1:] if name in table.column_names}
+    counted = [phrase for phrase, _ in list_counted(nested, selection)]
+    for phrase in chain.from_iterable(found or () for found in nested.values()):
+        lines += _describe_phrase(row[CAPTION], phrase, phrase in counted)
     reason_N, score_N = judge_table(take_columns(table, selection, with_attribute=True), selection, gates)
-    score, align_by, reason = float(score_N[0]), selection.rule.align_by, reason_N[0]
-    first = score if align_by == DRAW else row[ALIGNMENT]
-    lines += ["", f"rule {describe_rule(config)}; corpus of {gates.num_corpus:,}"]
-    lines.append(f"gate 1: {align_by} {_number(first)} against {_describe_threshold(gates.align)}")
+    score, reason = float(score_N[0]), reason_N[0]
+    name, first = (ALIGNMENT, row[ALIGNMENT]) if gates.attribute else (selection.ranking, score)
+    lines += ["", f"rule {describe_rule(config)}; shares are of {say_corpus(run['funnel'])}"]
+    lines.append(f"gate 1: {name} {_number(first)} against {_describe_threshold(gates.align)}")
     if gates.attribute is not None:
         threshold = _describe_threshold(gates.attribute)
         lines.append(f"gate 2: {selection.ranking} {_number(score)} against {threshold}")
-    why = row[STATUS] if reason == words.DROPPED_UNSCORED else reason
-    meaning = f" ({words.STATUSES[why]})" if why in words.STATUSES else ""
-    lines.append(f"kept: {'yes' if reason == KEPT else 'no, ' + reason}{meaning}")
+    lines.append(f"kept: {'yes' if reason == KEPT else 'no, ' + reason}")
+    lines.append(f"why: {say_outcome(row | nested, reason, score, selection, gates)}")
     for other in tables:
         if other is not table:
             shard, position, status = (
@@ -153,10 +221,11 @@ def explain_sample(run: dict[str, Any], source: str, uid: str) -> str | None:
     return "\n".join(lines)
 
 
-def _describe_phrase(caption: str, phrase: dict[str, Any]) -> list[str]:
+def _describe_phrase(caption: str, phrase: dict[str, Any], is_counted: bool) -> list[str]:
     line = f"  {phrase['kind']}: {phrase['text']!r}, target {phrase['target']!r}"
     if phrase["target_class"] == UNSEEN:
         line += ", which an image cannot show"
+    line += ", counted" if is_counted else ", not counted"
     if not phrase["nonces"]:
         return [line + ", no valid nonce"]
     lines = [line]
@@ -221,6 +290,15 @@ def render_curate(
         raise ValueError(f"funnel: must lead from {read} rows read to {kept} kept, not {funnel}")
     selection = make_selection(read_config(run.get("config", {})))
     pas = selection.by_pas.ranking
+    gates = Gates.from_dict(run["gates"]) if run.get("gates") else None
+
+    def say_why(sample: Sample) -> str:
+        if gates is None:
+            return reason_words(sample.reason)
+        row = {STATUS: sample.status, ALIGNMENT: sample.alignment, PHRASES: sample.phrases}
+        row |= {words.CONTENT_WORDS: sample.content_words}
+        return say_outcome(row, sample.reason, sample.score, selection, gates)
+
     lowest = summary.lowest.get(ALIGNMENT) if summary.reasons[words.DROPPED_ALIGNMENT] else None
     lowest_score = summary.lowest.get(words.SCORE) if selection.by_pas is selection else None
     statuses = _by_count(summary.statuses)
@@ -234,13 +312,14 @@ def render_curate(
         photos=photos,
         funnel=funnel,
         num_shards=sum(summary.statuses[status] for status in words.SHARD_STATUSES),
-        dropped=_by_count(summary.reasons - Counter({KEPT: kept})),
+        dropped=order_reasons(summary.reasons - Counter({KEPT: kept})).items(),
         warnings=find_warnings(summary, run),
         score=selection.ranking,
         pas=pas,
         scale=shade_scale(summary),
         shade=shade,
-        split_caption=split_caption,
+        split_caption=partial(split_caption, selection=selection),
+        say_why=say_why,
         reason_words=reason_words,
         num_nearest=counting.NUM_NEAREST,
         extra_tables=extra_tables,
@@ -316,19 +395,23 @@ def shade(drop: float | None, scale: float) -> str:
     return f"shade-{'n' if drop < 0 else 'p'}{step}" if step else "shade-0"
 
 
-def split_caption(sample: Sample) -> Iterator[tuple[str, str, str, str, dict[str, Any] | None]]:
-    """Yield the caption in pieces: the text before a phrase, the phrase left of, at and right of its target.
+def split_caption(
+    sample: Sample, selection: SelectionRule
+) -> Iterator[tuple[str, str, dict[str, Any] | None, bool]]:
+    """Yield the caption in pieces: the text before a target, the target, and whether it counts.
 
-    The pieces join to the caption: a phrase that overlaps an earlier one, or whose places are out of order,
-    stays part of the text around it. The last piece has no phrase.
+    The pieces join to the caption: a target that overlaps an earlier one, or whose places are out of order,
+    stays part of the text around it. The last piece has no target.
     """
     text, at = sample.caption or "", 0
-    for phrase in sorted(sample.phrases, key=lambda p: p["start"]):
-        start, first, last, end = (phrase[name] for name in ("start", "target_start", "target_end", "end"))
-        if at <= start <= first <= last <= end:
-            yield text[at:start], text[start:first], text[first:last], text[last:end], phrase
-            at = end
-    yield text[at:], "", "", "", None
+    row = {PHRASES: sample.phrases, words.CONTENT_WORDS: sample.content_words}
+    counted = [phrase for phrase, _ in list_counted(row, selection)]
+    for phrase in sorted((*sample.phrases, *sample.content_words), key=lambda p: p["target_start"]):
+        first, last = phrase["target_start"], phrase["target_end"]
+        if at <= first <= last:
+            yield text[at:first], text[first:last], phrase, phrase in counted
+            at = last
+    yield text[at:], "", None, False
 
 
 def shade_scale(summary: Summary) -> float:

@@ -54,6 +54,8 @@ class Sample:
     score: float | None
     phrases: tuple[dict[str, Any], ...]
     """Structs of ``PHRASE_TYPE`` that end within the shown caption."""
+    content_words: tuple[dict[str, Any], ...] = ()
+    """The same of adjectives, verbs and relation words, where these count."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,10 @@ class Chooser:
         for row in rows[np.lexsort((self.hash_N[rows], by_N[rows]))[:limit]].tolist():
             values = self.table.slice(row, 1).to_pylist()[0]
             caption, score = values[CAPTION], float(self.score_N[row])
+            targets, others = (
+                tuple(one for one in values.get(name) or () if one["end"] <= MOST_CHARACTERS)
+                for name in (PHRASES, words.CONTENT_WORDS)
+            )
             sample = Sample(
                 order=(float(by_N[row]), int(self.hash_N[row]), values[UID]),
                 uid=values[UID],
@@ -98,7 +104,8 @@ class Chooser:
                 reason=str(self.reason_N[row]),
                 alignment=values[ALIGNMENT],
                 score=None if np.isnan(score) else score,
-                phrases=tuple(p for p in values[PHRASES] or () if p["end"] <= MOST_CHARACTERS),
+                phrases=targets,
+                content_words=others,
             )
             samples.append(sample)
         return Picks(limit, tuple(samples))

@@ -24,6 +24,7 @@ from typing import Any
 
 from pyarrow import fs
 
+from raycomp import words
 from raycomp.config import ModelConfig, flatten, get_config, is_marked
 from raycomp.data import files
 from raycomp.data.files import Folder, ResultFile, Written
@@ -296,6 +297,12 @@ def read_finished(source: str) -> dict[str, Any]:
     if run["status"] != FINISHED:
         raise ValueError(f"{source}: the run has not finished; the same command resumes it")
     return run
+
+
+def order_reasons(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return rows by outcome in the order of the pipeline: reading, marks, gates; others follow by name."""
+    place = {reason: number for number, reason in enumerate(words.PIPELINE)}
+    return {why: counts[why] for why in sorted(counts, key=lambda why: (place.get(why, len(place)), why))}
 
 
 def check_resumable(run: Mapping[str, Any], folder: str, said: str) -> None:

@@ -30,7 +30,7 @@ from raycomp.models.architecture import ScorerSpec, load_tokens
 from raycomp.models.images import ImageFault, prepare_image
 from raycomp.run.executor import CPUS, SCORERS, Part, Pass, Stage, Stats, merge_parts
 from raycomp.run.local import Session
-from raycomp.run.run import check_bad_pictures, describe_dropped
+from raycomp.run.run import check_bad_pictures, describe_dropped, note_examples
 from raycomp.run.work import Phase
 
 if TYPE_CHECKING:
@@ -408,7 +408,8 @@ def check_images(
     for evaluation in evaluations:
         for said, statuses in evaluation.find_statuses(pictures).items():
             counted[said] = Counter(status for _, status in statuses)
-            examples = {status: image for image, status in reversed(statuses)}
+            examples: dict[str, list[str]] = {}
+            note_examples(examples, ((status, image) for image, status in statuses))
             lines += describe_dropped(said, counted[said], "images", examples)
     for line in lines:
         say(line)

@@ -28,15 +28,23 @@ from raycomp.data.files import absolute_uri, check_writable
 from raycomp.data.inputs import ShardPath
 from raycomp.data.parquet import new_groups, read_columns
 from raycomp.data.reader import check_tables, read_shard
-from raycomp.data.runs import digest
+from raycomp.data.runs import digest, order_reasons
 from raycomp.look.config import AuditConfig
 from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.report.page import render_page
 from raycomp.run.local import connect
-from raycomp.run.run import Run, Say, check_bad_rows, describe_dropped, start_run
+from raycomp.run.run import (
+    Run,
+    Say,
+    check_bad_rows,
+    describe_dropped,
+    name_dropped,
+    note_examples,
+    start_run,
+)
 from raycomp.run.work import map_files, map_tasks
 from raycomp.schema import aligned_schema
-from raycomp.table import percent, write_csv
+from raycomp.table import number, percent, write_csv
 
 LEAST_CAPTIONS = 10
 _PHRASE = "phrase: "
@@ -135,20 +143,23 @@ KEYS = {"exact": words.IMAGE_SHA256, "pixels": words.PIXELS_HASH, "captions": wo
 
 def measure_shard(
     job: tuple[ShardPath, str], config: AuditConfig, spec: ScorerSpec
-) -> tuple[Counter[str], Counter[str]]:
-    """Write the rows of a shard to a file; return their statuses and the usable captions' languages."""
+) -> tuple[Counter[str], Counter[str], dict[str, list[str]]]:
+    """Write the rows of a shard to a file; return their statuses, the usable captions' languages, and the
+    names of broken rows."""
     load_measures()
     shard, uri = job
     limit, is_fast = config.prepare.max_pixels, config.prepare.fast_decode
-    statuses, languages = Counter[str](), Counter[str]()
+    statuses, languages, broken = Counter[str](), Counter[str](), dict[str, list[str]]()
     with new_groups(uri, SCHEMA) as write:
         for block in read_shard(shard, _BLOCK_ROWS):
             table = prepare(block, config.scorer, spec, limit, fast_decode=is_fast).select(SCHEMA.names)
             write(table)
             statuses.update(table[words.STATUS].to_pylist())
+            for status, names in name_dropped(table, table[words.STATUS].to_pylist()).items():
+                note_examples(broken, ((status, name) for name in names))
             usable = table.filter(pc.equal(table[words.STATUS], words.OK))
             languages.update(usable[words.CAPTION_LANGUAGE].drop_null().to_pylist())
-    return statuses, languages
+    return statuses, languages, broken
 
 
 def read_usable(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -203,7 +214,7 @@ class Finding:
     @property
     def share(self) -> str:
         """The share of the usable rows."""
-        return percent(self.rows, self.of)
+        return f"{percent(self.rows, self.of)} of {number(self.of)} usable rows"
 
 
 def audit(config: AuditConfig, out: str, say: Say = print) -> dict[str, Any]:
@@ -230,14 +241,15 @@ def audit(config: AuditConfig, out: str, say: Say = print) -> dict[str, Any]:
         with connect(config.cluster, run.folder, run.lease.check, scores=False, say=say, num_bytes=size):
             uris = [run.folder.at(ROWS, f"{shard.ordinal:05d}.parquet") for shard in shards]
             jobs = list(zip(shards, uris, strict=True))
-            statuses, languages = Counter[str](), Counter[str]()
-            for found, spoken in map_tasks(measure_shard, jobs, config, spec, label="measure"):
+            statuses, languages, broken = Counter[str](), Counter[str](), dict[str, list[str]]()
+            for found, spoken, own in map_tasks(measure_shard, jobs, config, spec, label="measure"):
                 statuses.update(found)
                 languages.update(spoken)
+                note_examples(broken, ((status, name) for status, names in own.items() for name in names))
             check_bad_rows("input", statuses, config.max_bad_fraction)
             name, count = (*languages.most_common(1), (None, 0))[0]
             main = name if count > _MAIN_SHARE * languages.total() else None
-            _report(run, config, jobs, statuses, main, say)
+            _report(run, config, jobs, statuses, broken, main, say)
     return run.record
 
 
@@ -246,6 +258,7 @@ def _report(
     config: AuditConfig,
     files: list[tuple[ShardPath, str]],
     statuses: Counter[str],
+    broken: dict[str, list[str]],
     language: str | None,
     say: Say,
 ) -> None:
@@ -282,7 +295,7 @@ def _report(
     num_odd = int(sum(np.any([by_check[name] for name in names], axis=0).sum() for by_check in odd))
     bad = {status: count for status, count in statuses.items() if status != words.OK}
     run.close(statuses, {**bad, ODD: num_odd, PLAIN: statuses[words.OK] - num_odd}, PLAIN, statuses[words.OK])
-    run.record["warnings"] = describe_dropped("input", statuses)
+    run.record["warnings"] = describe_dropped("input", statuses, examples=broken)
     for warning in run.record["warnings"]:
         say(warning)
     odd_ones = [one for one in findings if one.rows and not one.check.is_phrase]
@@ -296,7 +309,10 @@ def _report(
         found=odd_ones,
         phrases=[one for one in findings if one.check.is_phrase],
         nothing=[one.check.name for one in findings if not one.rows],
-        statuses=sorted(statuses.items(), key=lambda item: (-item[1], item[0])),
+        statuses=[
+            (status, count, words.STATUSES[status], ", ".join(broken.get(status, ())))
+            for status, count in order_reasons(statuses).items()
+        ],
         photos=photos,
     )
     run.report(headline, page)

@@ -34,9 +34,8 @@ from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import Gates, judge_file
 from raycomp.curation.summary import MOST_LETTERS, Chooser, Picks, Sample, WordCounts
 from raycomp.data.files import absolute_uri
-from raycomp.data.inputs import fingerprint_shards
-from raycomp.data.parquet import count_caption_words, new_groups
-from raycomp.data.runs import SUBSET_KINDS, TIMES, digest, find_curation, identify, read_finished
+from raycomp.data.parquet import count_caption_words, new_groups, read_columns
+from raycomp.data.runs import SUBSET_KINDS, TIMES, find_curation, identify, read_finished
 from raycomp.evaluation.compare import list_tails
 from raycomp.evaluation.results import Answer, say_answers
 from raycomp.look.config import DiffConfig
@@ -189,7 +188,7 @@ def _list_distinct(side: Outcomes) -> np.ndarray:
 def fetch_photos(side: Side, samples: Iterable[Sample]) -> tuple[dict[str, bytes], list[str]]:
     """Return image bytes by uid, and a line on why others cannot be shown.
 
-    An image is shown only if its SHA-256 is that of the scored one.
+    An image is shown only if its SHA-256 is that of the scored one; shards may have been added or changed.
     """
     wanted: dict[str, dict[int, str]] = defaultdict(dict)
     for sample in samples:
@@ -199,16 +198,16 @@ def fetch_photos(side: Side, samples: Iterable[Sample]) -> tuple[dict[str, bytes
     if not wanted or config.prepare.stored_embeddings is not None:
         return {}, []
     try:
-        shards = list_shards(config)
-        if digest(fingerprint_shards(shards)) != side.curated["fingerprint"].get("input"):
-            raise ValueError(f"input={config.input!r}: was changed after scoring")
-        for shard in sorted(shards, key=lambda shard: shard.name):
-            if shard.name in wanted:
-                job = shard, side.files[shard.ordinal].uri, wanted[shard.name]
-                photos |= dict(read_photos(job))
+        shards = {shard.name: shard for shard in list_shards(config)}
+        for file in side.files:
+            name = next(iter(read_columns(file.uri, [words.SHARD])[words.SHARD].to_pylist()), None)
+            if name in wanted and name in shards:
+                photos |= dict(read_photos((shards[name], file.uri, wanted[name])))
     except (ValueError, OSError) as error:
         return photos, [f"{side.uri}: pictures cannot be shown: {' '.join(str(error).split())}"]
-    return photos, []
+    num = sum(map(len, wanted.values())) - len(photos)
+    said = f"{num:,} pictures cannot be shown: they were changed or are gone since they were scored"
+    return photos, [f"{side.uri}: {said}"] if num else []
 
 
 GROUPS = (BOTH, LOST, GAINED)

@@ -149,9 +149,9 @@ function shade(drop) {
   return step ? `shade-${drop < 0 ? "n" : "p"}${step}` : "shade-0";
 }
 
-function sayPhrase([, , , , kind, , targetClass, drop, nonces]) {
+function sayPhrase([, , , , kind, , targetClass, drop, nonces, counts]) {
   const unseen = targetClass === "unseen" ? "; not visible in a picture" : "";
-  return `${nonces.length ? `drop ${show(drop)}, nonce ${nonces.join(", ")}` : "no valid nonce"} (${kind}${unseen})`;
+  return `${nonces.length ? `drop ${show(drop)}, nonce ${nonces.join(", ")}` : "no valid nonce"} (${kind}${unseen})${counts ? "" : ", not counted"}`;
 }
 
 // Offsets count characters as Python does, not the halves of pairs that JavaScript counts.
@@ -159,13 +159,12 @@ function makeCaption(card) {
   const letters = Array.from(card.caption ?? ""), parts = [];
   const cut = (start, end) => letters.slice(start, end).join("");
   let done = 0;
-  for (const phrase of [...card.phrases].sort((a, b) => a[0] - b[0])) {
-    const [start, first, last, end] = phrase;
-    if (!(done <= start && start <= first && first <= last && last <= end)) continue;
-    const target = make("u", {}, cut(first, last));
-    const mark = make("mark", { className: shade(phrase[7]), title: sayPhrase(phrase) }, cut(start, first), target, cut(last, end));
-    parts.push(cut(done, start), mark);
-    done = end;
+  for (const phrase of listTargets(card)) {
+    const [, first, last] = phrase;
+    if (!(done <= first && first <= last)) continue;
+    const mark = make("mark", { className: shade(phrase[9] ? phrase[7] : null), title: sayPhrase(phrase) }, cut(first, last));
+    parts.push(cut(done, first), mark);
+    done = last;
   }
   parts.push(cut(done), card.cut ? `\u2026 (${count(card.cut)} more characters)` : "");
   return make("p", { className: "caption", dir: "auto" }, ...parts);
@@ -195,12 +194,12 @@ function makeButton(text, change) {
   return button;
 }
 
-// Phrases and, where they were measured, adjectives, verbs and relation words: the smallest drop first.
-const listTargets = (card) => [...card.phrases, ...(card.words ?? [])].sort((a, b) => (a[7] ?? 9) - (b[7] ?? 9));
+// Phrases and, where they were measured, adjectives, verbs and relation words, in the order of the caption.
+const listTargets = (card) => [...card.phrases, ...(card.words ?? [])].sort((a, b) => a[1] - b[1]);
 
 function makeDetails(row, card, values) {
   const phrases = listTargets(card);
-  const parts = phrases.map((one) => line(`${one[5]} \u2192 ${one[8].join(", ") || "no nonce"} (${one[4]})`, one[7] === null ? "" : show(one[7])));
+  const parts = phrases.map((one) => line(`${one[5]} \u2192 ${one[8].join(", ") || "no nonce"} (${one[4]}${one[9] ? "" : ", not counted"})`, one[7] === null ? "" : show(one[7])));
   for (const [name, value] of Object.entries(values)) {
     if (value === null || name === "uid") continue;
     const link = name === "url" && LINKS.test(value);
@@ -215,13 +214,11 @@ function makeDetails(row, card, values) {
 function makeCard(row, card, cosine) {
   const values = Object.fromEntries(about.values.map((name, i) => [name, card.values[i]]));
   const kept = values.outcome === "kept";
-  const badge = make("p", {}, make("b", { className: "badge" }, kept ? "kept" : "dropped"), kept ? "" : make("span", { className: "quiet" }, words(values.outcome)));
-  const weakest = listTargets(card).find((one) => one[7] !== null);
+  const badge = make("p", {}, make("b", { className: "badge" }, kept ? "kept" : "dropped"));
   const group = columns.group?.[row];
-  const text = make("div", { className: "text" }, badge, makeCaption(card),
+  const text = make("div", { className: "text" }, badge, make("p", { className: "why" }, card.why), makeCaption(card),
     cosine === undefined ? "" : line(cosine === null ? "this row" : "cosine", cosine === null ? "" : show(cosine)),
     ...Object.keys(NAMES).map((name) => (typeof values[name] === "number" ? line(name === "score" ? "score" : NAMES[name], show(values[name])) : "")),
-    weakest ? line(`smallest drop: ${weakest[5]}`, show(weakest[7])) : "",
     make("p", { className: "acts" }, makeTick(row), card.near.length ? makeButton("nearest", { near: String(row) }) : "", group ? makeButton("duplicates", { group: String(group) }) : ""),
     makeDetails(row, card, values));
   const article = make("article", { className: `card ${kept ? "kept-card" : "dropped-card"}` }, makePhoto(card), text);

@@ -41,17 +41,17 @@ from raycomp.core.near import find_nearest
 from raycomp.core.selection import hash_uids, parse_uids
 from raycomp.curation.command import stream_photos
 from raycomp.curation.config import CurateConfig, SelectionRule, make_selection, read_config
-from raycomp.curation.page import REASON_WORDS, reason_words
+from raycomp.curation.page import REASON_WORDS, reason_words, say_outcome
 from raycomp.curation.select.filters import EXCLUDE, add_metadata, add_short_names
 from raycomp.curation.select.marks import add_metadata_files, list_marked
-from raycomp.curation.select.measures import ScoresFile
+from raycomp.curation.select.measures import ScoresFile, list_counted
 from raycomp.curation.select.select import Gates, judge_file
 from raycomp.curation.summary import MOST_CHARACTERS
 from raycomp.data.expression import evaluate, find_columns
 from raycomp.data.files import Folder, absolute_uri, is_dry_run
 from raycomp.data.inputs import ShardPath, check_output, count_bytes, expand_input
 from raycomp.data.parquet import read_columns, read_schema, to_matrix, write_groups
-from raycomp.data.runs import SUBSET_KINDS, find_curation, identify, read_finished
+from raycomp.data.runs import SUBSET_KINDS, find_curation, identify, order_reasons, read_finished
 from raycomp.data.samples import to_json_value
 from raycomp.look.config import UMAP, ExploreConfig
 from raycomp.report.charts import Html
@@ -292,20 +292,25 @@ def write_cards(job: Job, source: Source, folder: Folder) -> Indexed:
     """Write the cards of a job's rows to ``data/cards`` of the folder."""
     table, photos = read_rows(job, source)
     names = [name for name in list_flat(table) if name != words.CAPTION]
-    values = [map(_to_value, table[name].to_pylist()) for name in names]
+    values = [table[name].to_pylist() for name in names]
     captions = table[words.CAPTION].to_pylist()
     phrases, contents = (list_targets(table, name) for name in (words.PHRASES, words.CONTENT_WORDS))
     nearest = zip(job.near_MK.tolist(), job.cosine_MK.tolist(), strict=True)
     places, rows = job.shown.row_M.tolist(), zip(*values, strict=True)
     parts = zip(places, captions, phrases, contents, rows, nearest, strict=True)
     cards = []
-    for place, caption, own, others, row, (near, cosines) in parts:
-        card: dict[str, Any] = {"caption": caption and caption[:MOST_CHARACTERS], "values": [*row]}
+    for place, caption, own, others, raw, (near, cosines) in parts:
+        row = [*map(_to_value, raw)]
+        card: dict[str, Any] = {"caption": caption and caption[:MOST_CHARACTERS], "values": row}
         if caption and len(caption) > MOST_CHARACTERS:
             card["cut"] = len(caption) - MOST_CHARACTERS
-        card["phrases"] = _make_phrases(own)
+        row_values = {words.PHRASES: own, words.CONTENT_WORDS: others, **dict(zip(names, raw, strict=True))}
+        reason, score = row_values[words.OUTCOME], row_values[words.SCORE]
+        card["why"] = say_outcome(row_values, reason, score, source.selection, source.gates)
+        counted = [phrase for phrase, _ in list_counted(row_values, source.selection)]
+        card["phrases"] = _make_phrases(own, counted)
         if others:
-            card["words"] = _make_phrases(others)
+            card["words"] = _make_phrases(others, counted)
         known = zip(near, cosines, strict=True)
         card["near"] = [(number, round(cosine, 4)) for number, cosine in known if number >= 0]
         if place in photos:
@@ -323,8 +328,9 @@ def put(folder: Folder, name: str, content: Any) -> None:
     folder.write_bytes(f'raycomp.put("{name}",{text});\n'.encode("ascii"), DATA, f"{name}.js")
 
 
-def _make_phrases(phrases: list[dict[str, Any]] | None) -> list[list[Any]]:
-    """Return places, kind, target, drop and nonces of the phrases that end within the shown caption."""
+def _make_phrases(phrases: list[dict[str, Any]] | None, counted: list[dict[str, Any]]) -> list[list[Any]]:
+    """Return places, kind, target, drop, nonces and whether it counts, of the phrases that end within the
+    shown caption."""
     found = []
     for phrase in phrases or ():
         if phrase["end"] <= MOST_CHARACTERS:
@@ -332,7 +338,7 @@ def _make_phrases(phrases: list[dict[str, Any]] | None) -> list[list[Any]]:
             drop = phrase["drop"]
             shown = None if drop is None or not math.isfinite(drop) else round(drop, 6)
             facts = phrase["kind"], phrase["target"], phrase["target_class"]
-            found.append([*places, *facts, shown, phrase["nonces"]])
+            found.append([*places, *facts, shown, phrase["nonces"], phrase in counted])
     return found
 
 
@@ -376,7 +382,7 @@ def write_index(parts: Sequence[Indexed], folder: Folder) -> dict[str, Any]:
     names = {}
     for name in (words.OUTCOME, words.STATUS):
         counts = {one["values"]: one["counts"] for one in pc.value_counts(table[name]).to_pylist()}
-        ranked = sorted(counts, key=lambda one: (one != words.KEPT, -counts[one], one))
+        ranked = sorted(order_reasons(counts), key=lambda one: one != words.KEPT)
         columns[name] = encode(pc.index_in(table[name], pa.array(ranked)).to_numpy().astype(np.uint8))
         names[name] = [[one, counts[one]] for one in ranked]
     for name in SCORES:
@@ -561,7 +567,7 @@ def _close(run: Run, drawn: Drawn, jobs: list[Job], facts: dict[str, Any], origi
     script = files("raycomp.look").joinpath("explore.js").read_bytes()
     run.folder.write_bytes(script, DATA, "explore.js")
     put(run.folder, "index/about", {**about, "words": REASON_WORDS})
-    ranked = sorted(drawn.outcomes.items(), key=lambda item: (-item[1], item[0]))
+    ranked = sorted(order_reasons(drawn.outcomes).items(), key=lambda item: item[0] != words.KEPT)
     page = render_page(
         "look/explore.html.jinja",
         run={**record, "fingerprint": f"run {record['fingerprint']['run']}"},

@@ -15,14 +15,14 @@ import pyarrow.json
 from raycomp.config import flatten, from_dict, get_config
 from raycomp.config.change import is_own
 from raycomp.curation.config import Rule, describe_rule, get_rule, read_config
-from raycomp.curation.page import explain_sample
+from raycomp.curation.page import explain_sample, say_corpus
 from raycomp.curation.select.filters import has_entry
 from raycomp.curation.select.marks import list_marked
 from raycomp.data import runs
 from raycomp.data.files import REPORT, RUN, Folder, ResultFile, absolute_uri
 from raycomp.data.inputs import say_input
 from raycomp.data.parquet import read_columns, read_schema
-from raycomp.data.runs import FINISHED, STATE, SUBSET_KINDS, check_results, read_finished
+from raycomp.data.runs import FINISHED, STATE, SUBSET_KINDS, check_results, order_reasons, read_finished
 from raycomp.data.samples import parse_uid
 from raycomp.language.overlap import normalise_caption
 from raycomp.negatives.page import explain_caption
@@ -178,6 +178,12 @@ class Figure(NamedTuple):
     unit: str = ""
 
 
+def say_figure(figure: Figure) -> tuple[str, str]:
+    """Return the value with its interval, and the unit."""
+    low, high = (float("nan") if end is None else end for end in (figure.low, figure.high))
+    return write_cell(Estimate(figure.value, low, high)), figure.unit
+
+
 def list_figures(run: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Figure]:
     """Return the figures of a run's headline by name, from its record or the ``rows`` of its main table.
 
@@ -306,10 +312,15 @@ class FinishedRun:
 
         ``low`` and ``high`` are the ends of the 95 % interval, None where the run has none.
         """
-        funnel, main = self.record["funnel"], _MAIN.get(self.kind)
+        funnel = self.record["funnel"]
         found = {f"rows {name}": Figure(funnel[name], unit="rows") for name in ("read", "kept")}
+        return found | self.own_figures()
+
+    def own_figures(self) -> dict[str, Figure]:
+        """Return the figures without the counts of rows."""
+        main = _MAIN.get(self.kind)
         is_in_table = self.kind in ("evaluate", "compare", "continual") and main in self.tables
-        return found | list_figures(self.record, self.table(main).to_pylist() if is_in_table else ())
+        return list_figures(self.record, self.table(main).to_pylist() if is_in_table else ())
 
     def __getitem__(self, name: str) -> Any:
         """Return an entry of ``record``: ``run["funnel"]``."""
@@ -321,11 +332,9 @@ class FinishedRun:
     def _repr_html_(self) -> str:
         """Return a short summary as HTML; text from the run is escaped."""
         facts = [(name, self.record.get(name)) for name in ("started", "finished")]
-        dropped = self.record["funnel"]["dropped"].items()
-        figures = []
-        for name, (value, *ends, unit) in list(self.figures().items())[:_MOST_SHOWN]:
-            low, high = (float("nan") if end is None else end for end in ends)
-            figures.append((name, f"{write_cell(Estimate(value, low, high))} {unit}".strip()))
+        dropped = order_reasons(self.record["funnel"]["dropped"]).items()
+        shown = list(self.figures().items())[:_MOST_SHOWN]
+        figures = [(name, " ".join(say_figure(figure)).strip()) for name, figure in shown]
         rows = [
             *((name, value) for name, value in facts if value),
             *figures,
@@ -364,10 +373,16 @@ def show(source: str) -> Iterator[str]:
         }
     facts |= {"started": run.get("started"), "finished": run.get("finished"), "report": report}
     parts = [run.get("headline"), format_facts({name: value for name, value in facts.items() if value})]
+    figures = {} if run["kind"] in (*SUBSET_KINDS, "train") else FinishedRun(source).own_figures()
+    if figures:
+        cells = ((name, *say_figure(figure)) for name, figure in figures.items())
+        parts.append(Table("", ("result", "value, 95 % interval", ""), [*cells]).to_text())
     funnel = run["funnel"]
     share = f"{100 * funnel['kept'] / funnel['corpus']:.1f} %" if funnel["corpus"] else "none"
-    kept = f"kept ({share} of the corpus of {funnel['corpus']:,})"
-    dropped = [(-count, reason) for reason, count in funnel["dropped"].items()]
+    which = "read" if funnel["corpus"] == funnel["read"] else "that can be used"
+    of = say_corpus(funnel) if run["kind"] in SUBSET_KINDS else f"the {funnel['corpus']:,} rows {which}"
+    kept = f"kept ({share} of {of})"
+    dropped = [(-count, reason) for reason, count in order_reasons(funnel["dropped"]).items()]
     counts = [(funnel["read"], "read"), *dropped, (funnel["kept"], kept)]
     parts.append(Table("", ("", ""), counts).to_text())
     if run.get("phases"):

@@ -23,12 +23,14 @@ import platform
 import posixpath
 import shlex
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from raycomp import words
 from raycomp.config import (
@@ -141,22 +143,45 @@ def check_bad_pictures(
 
 
 def describe_dropped(
-    said: str, counts: Mapping[str, int], what: str = "rows", examples: Mapping[str, str] | None = None
+    said: str,
+    counts: Mapping[str, int],
+    what: str = "rows",
+    examples: Mapping[str, Sequence[str]] | None = None,
 ) -> list[str]:
     """Return a warning for every status whose rows are left out, duplicates included.
 
-    ``examples``: for each status the name of one such row. Values that are no status, such as the reason of a
-    gate, get no line.
+    ``examples``: for each status the names of such rows, as ``note_examples`` keeps them. Values that are no
+    status, such as the reason of a gate, get no line.
     """
     num_rows, lines = _count_rows(counts), []
     for status, count in sorted(counts.items()):
         if not count or status in words.ALIGNED_STATUSES or status not in _MEANINGS:
             continue
         verb = "is" if count == 1 else "are"
-        example = f", such as {examples[status]}" if examples else ""
+        names = (examples or {}).get(status, ())
+        example = f", such as {', '.join(names)}" if names else ""
         reported = f"{count:,} of {num_rows:,} {what} {verb} {status} ({_MEANINGS[status]}){example}"
         lines.append(f"{said}: {reported}; left out")
     return lines
+
+
+def note_examples(examples: dict[str, list[str]], named: Iterable[tuple[str, str]]) -> None:
+    """Keep the first ten names of each status; ``named`` has pairs of status and name, in order."""
+    for status, name in named:
+        known = examples.setdefault(status, [])
+        if len(known) < _MOST_EXAMPLES:
+            known.append(name)
+
+
+def name_dropped(table: pa.Table, reasons: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names, such as "00000.tar/a.jpg", of the first rows of each status that is left out."""
+    left = {*_MEANINGS} - {*words.ALIGNED_STATUSES, words.REMOVED}
+    rows = {row: reason for row, reason in enumerate(reasons) if reason in left}
+    places = table.select([words.SHARD, words.KEY]).take(pa.array(rows, pa.int64())).to_pylist()
+    found: dict[str, list[str]] = {}
+    for reason, place in zip(rows.values(), places, strict=True):
+        note_examples(found, [(reason, "/".join(filter(None, place.values())))])
+    return found
 
 
 def _count_rows(counts: Mapping[str, int]) -> int:
@@ -193,6 +218,7 @@ def _refuse(said: str, bad: Mapping[str, int], num_rows: int, what: str, option:
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
 OUTPUTS = (*"scores metadata marks subset shards negatives exports state judges".split(), "context.parquet")
 """The results of a command that names no others: sub-folders, and files at the top."""
+_MOST_EXAMPLES = 10
 _LONGEST_LINE = 2000
 _RESUMABLE = (OSError, LeaseLost, ClusterFailed)
 _MOST_NAMES = 5
@@ -313,7 +339,7 @@ class Run:
             "read": num_read,
             "corpus": num_read if corpus is None else corpus,
             "kept": came.get(kept, 0),
-            "dropped": {reason: count for reason, count in sorted(came.items()) if reason != kept},
+            "dropped": runs.order_reasons({why: num for why, num in came.items() if why != kept}),
         }
         self.record |= {"finished": now(), "funnel": funnel, **sections}
         self.noise = runs.say_noise(self.record)

@@ -277,6 +277,8 @@ def test_other_samples_of_one_uid_stop_the_run_every_time(tiny_scorer, tmp_path)
     run = raycomp.curate(override(config, "max_bad_fraction", 0.5), str(tmp_path / "out"))
     _, warning = run["warnings"]
     assert warning.startswith("input: 10 of 20 rows are uid_conflict (")
+    names = ", ".join(f"b.tar/{i:09d}" for i in range(10))
+    assert warning.endswith(f"such as {names}; left out")
     assert run["funnel"]["corpus"] == 10 and run["funnel"]["dropped"]["uid_conflict"] == 10
 
 

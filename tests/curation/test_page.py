@@ -15,12 +15,23 @@ from PIL import Image
 
 from raycomp import words
 from raycomp.config import ScorerConfig, override_all, to_dict
-from raycomp.curation.page import FunnelRow, find_warnings, make_funnel, render_curate, split_caption
+from raycomp.core.selection import Threshold
+from raycomp.curation.config import make_selection
+from raycomp.curation.page import (
+    FunnelRow,
+    find_warnings,
+    make_funnel,
+    render_curate,
+    say_outcome,
+    split_caption,
+)
+from raycomp.curation.select.select import Gates
 from raycomp.curation.summary import Sample, Summary, choose_shown, summarise
 from raycomp.report.page import SCRIPT, make_thumbnail
 from raycomp.table import Table
 from raycomp.words import KEPT, UNSEEN
 from tests.corpus import by_cpi, mean_drop
+from tests.look.scored import make_phrase
 from tests.report.corpus import choose, make_table
 from tests.report.html_tree import Element, read_html
 
@@ -98,6 +109,8 @@ def test_first_sentence_and_funnel_say_the_counts(summary, page):
     kept, rows = summary.reasons[KEPT], summary.rows
     sentence = page.all("h1")[0].text.replace("\u00a0", " ")
     assert f"Kept {kept} ({100 * kept / rows:.1f} %) of {rows} " in sentence
+    said = [sentence.index(one) for one in ("corrupt", "duplicate", "alignment gate", "attribution gate")]
+    assert said == sorted(said)  # in the order of the pipeline, not of names or counts
     dropped = [int(n) for n in re.findall(r"(\d+) [a-z]", sentence.split(": ", 1)[1])]
     assert sum(dropped) == rows - kept and len(dropped) == len(summary.reasons) - 1
     table = page.all("table", "funnel")[0].rows()
@@ -121,18 +134,56 @@ def test_the_funnel_has_a_step_for_every_kind_of_mark():
     ]  # fmt: skip
 
 
+def cut_at(value: float) -> Threshold:
+    bits = int(np.float32(value).view(np.uint32))
+    return Threshold(1, bits ^ (0xFFFF_FFFF if bits >> 31 else 0x8000_0000))
+
+
+def test_a_row_says_what_ranked_it_the_cut_and_the_words_that_counted():
+    dog, view = make_phrase("dog", 0.02), make_phrase("view", -0.03, 8) | {"target_class": UNSEEN}
+    large = make_phrase("large", -0.01, 20) | {"displacement": 0.02}
+    row = {"status": "ok", "alignment": 0.25, "phrases": [view, dog], "content_words": [large]}
+    content = {"attribute.targets": "content"}
+    below = words.DROPPED_ATTRIBUTION
+    for settings, reason, score, said in [
+        (content, below, -0.0067, "lost on 'view': drop -0.030; mean drop of 3 content words -0.007, cut "
+         "0.013; counted: dog, view, large"),
+        ({}, KEPT, 0.02, "mean drop of 1 showable noun 0.020, cut 0.013; lowest 'dog': drop 0.020; counted: "
+         "dog"),
+        ({"attribute.targets": "nouns"}, below, 0.01299, "lost on 'view': drop -0.030; mean drop of 2 nouns "
+         "0.01299, cut 0.01300; counted: dog, view"),
+        (content | {"attribute.unit": "per_displacement", "attribute.aggregate": "min"}, below, -0.05,
+         "lost on 'large': drop per displacement -0.050; least drop per displacement of 3 content words "
+         "-0.050, cut 0.013; counted: dog, view, large"),
+        ({"select.rule": "cpi_reverse"}, below, -0.02, "lost on 'dog': drop 0.020; minus mean drop of 1 "
+         "showable noun -0.020, cut 0.013; counted: dog"),
+        ({"select.rule": "length"}, words.DROPPED_CONTROL, -1.0, "words of the caption -1.000, cut 0.013"),
+        ({}, words.DROPPED_ALIGNMENT, None, "alignment 0.250, cut 0.300"),
+        ({}, words.DROPPED_UNSCORED, None, "no mean drop of showable nouns: no word of the caption counts"),
+        ({}, "corrupt_image", None, "corrupt_image: the image bytes do not decode"),
+        ({}, words.NEAR_DUPLICATE, None, "near-duplicate of a row that stays"),
+    ]:  # fmt: skip
+        selection = make_selection(override_all(by_cpi(), settings))
+        gates = Gates(4, cut_at(0.3), cut_at(0.013), 3)
+        assert say_outcome(row, reason, score, selection, gates) == said
+    random = make_selection(override_all(by_cpi(), {"select.rule": "random"}))
+    said = say_outcome(row, words.DROPPED_RANDOM, 0.25, random, Gates(4, cut_at(0.5)))
+    assert said == "random draw 0.250, cut 0.500"
+
+
 def test_cards_carry_photo_scores_and_shaded_phrases(summary, page):
     cards = section(page, "Twelve pairs at the threshold").all("article")
     for card, sample in zip(cards, choose_shown(summary).around, strict=True):
         assert card.all("img")[0].attributes["src"].startswith("data:image/jpeg;base64,")
         assert card.all("p", "caption")[0].text == sample.caption
-        assert [m.all("u")[0].text for m in card.all("mark")] == [p["target"] for p in sample.phrases]
+        assert [m.text for m in card.all("mark")] == [p["target"] for p in sample.phrases]
         assert card.all("b", "badge")[0].text == ("kept" if sample.reason == KEPT else "dropped")
         assert card.all("p", "score")[0].all("b")[0].text == minus(f"{sample.score:.4f}")
         for mark, phrase in zip(card.all("mark"), sample.phrases, strict=True):
             style, title = mark.attributes["class"], mark.attributes["title"]
             assert style.startswith(("shade-0", "shade-none", f"shade-{'np'[(phrase['drop'] or 0) > 0]}"))
-            assert mark.text == phrase["text"] and all(nonce in title for nonce in phrase["nonces"])
+            assert all(nonce in title for nonce in phrase["nonces"])
+            assert ("not counted" in title) == (phrase["drop"] is None) == style.startswith("shade-none")
             assert ("not visible in a picture" in title) == (phrase["target_class"] == UNSEEN)
 
 
@@ -307,15 +358,14 @@ def test_shading_never_changes_a_caption():
     caption = "a <b> & caf\u00e9 \U0001f415 \u05db\u05dc\u05d1"
     for places, num_shaded in [
         ([], 0),
-        ([(0, 0, 5), (6, 6, 9)], 2),
-        ([(0, 0, 8), (4, 4, 12)], 1),
-        ([(3, 3, 3)], 1),
-        ([(5, 5, 2)], 0),
-        ([(6, 0, 9)], 0),
+        ([(0, 5), (6, 9)], 2),
+        ([(4, 12), (0, 8)], 1),
+        ([(3, 3)], 1),
+        ([(5, 2)], 0),
     ]:
-        names = ("start", "target_start", "end")
-        phrases = tuple(dict(zip(names, one, strict=True)) | {"target_end": one[2]} for one in places)
+        rest = {"drop": None, "displacement": None, "target_class": "head"}
+        phrases = tuple({"target_start": first, "target_end": last} | rest for first, last in places)
         sample = Sample((0.0, 0, ""), "u", "k", "s", 0, None, caption, 0, "ok", KEPT, 0.3, 0.1, phrases)
-        pieces = [*split_caption(sample)]
-        assert "".join(text for *texts, _ in pieces for text in texts) == caption
+        pieces = [*split_caption(sample, make_selection(by_cpi()))]
+        assert "".join(text for before, target, *_ in pieces for text in (before, target)) == caption
         assert len(pieces) == num_shaded + 1

@@ -188,8 +188,9 @@ def test_retrieval_over_the_few_images_that_are_left_is_refused(tmp_path):
     evaluation = open_retrieval(RetrievalConfig(str(tmp_path)))
     pictures, texts = invent(evaluation, bad=[f"{i:03d}.jpg" for i in range(120, 180)])
     *said, error = check(evaluation, pictures)
-    corrupt = "corrupt_image (the image bytes do not decode), such as 120.jpg; left out"
-    missing = "no_image (there is no image), such as 000.jpg; left out"
+    some, others = (", ".join(f"{first + i:03d}.jpg" for i in range(10)) for first in (120, 0))
+    corrupt = f"corrupt_image (the image bytes do not decode), such as {some}; left out"
+    missing = f"no_image (there is no image), such as {others}; left out"
     assert said == [
         f"retrieval: 60 of 200 images are {corrupt}",
         f"retrieval: 120 of 200 images are {missing}",

@@ -89,6 +89,9 @@ def findings(audited: Path) -> dict[str, dict[str, str]]:
 
 def test_what_was_planted_is_found(audited):
     found = {name: int(row["rows"]) for name, row in findings(audited).items()}
+    (warning,) = raycomp.open(audited).record["warnings"]
+    assert warning.endswith("such as 0.tar/074; left out")
+    assert '<td data-head="the first ten">0.tar/074' in (audited / "report.html").read_text()
     exact = {"dark pictures": 2, "images that repeat, byte by byte": 1}
     names = "bright pictures,small pictures,long pictures,short captions,long captions"
     exact |= dict.fromkeys(names.split(","), 1)

@@ -12,9 +12,11 @@ import pytest
 import raycomp
 from raycomp.cli import USER_ERROR, main
 from raycomp.data.files import Folder
+from raycomp.data.samples import write_tar
 from raycomp.look.diff import ABSENT
 from raycomp.table import read_csv
 from raycomp.words import EMPTY_CAPTION
+from tests.corpus import curate_with_metadata, scenes
 from tests.look.scored import make_phrase, make_rows, select, write_curation
 
 CONCEPTS = "concepts.csv"
@@ -217,3 +219,17 @@ def test_real_runs_show_pictures(curated, tmp_path):
     assert run["rows"]["lost"] and "kept in both; random weights" in run["headline"]
     page = (tmp_path / "out/report.html").read_text()
     assert page.count("data:image/jpeg") == 6 and "than chance" not in page and "is noise." in page
+
+
+def test_pictures_are_shown_after_shards_are_added_but_no_changed_ones(tiny_scorer, tmp_path):
+    one = curate_with_metadata(tmp_path, tiny_scorer, 40)
+    raycomp.select(one, {"attribute.keep": 0.2, "materialize": "false"}, tmp_path / "other")
+    rows = [(f"{i}", members) for i, members in enumerate(scenes(20, seed=9))]
+    write_tar(str(tmp_path / "in" / "!first.tar"), rows)  # other shards have other ordinals now
+    assert not any("pictures" in one for one in diff(one, tmp_path / "other", tmp_path / "added")["warnings"])
+    assert "data:image/jpeg" in (tmp_path / "added/report.html").read_text()
+    for shard in range(2):
+        write_tar(str(tmp_path / "in" / f"{shard}.tar"), rows)
+    warning = diff(one, tmp_path / "other", tmp_path / "changed")["warnings"][-1]
+    assert warning.endswith("pictures cannot be shown: they were changed or are gone since they were scored")
+    assert "data:image/jpeg" not in (tmp_path / "changed/report.html").read_text()

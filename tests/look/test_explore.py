@@ -61,9 +61,11 @@ def test_every_row_has_one_card_with_its_outcome(curation, pages):
         assert card["alignment"] == pytest.approx(row["alignment"], rel=1e-6)
         assert card["nsfw"] is None or 0 <= card["nsfw"] <= 1
         said = explain_sample(run, str(curation), card["uid"])
-        assert said.endswith("kept: yes" if card["outcome"] == "kept" else f"kept: no, {card['outcome']}")
+        kept = "yes" if card["outcome"] == "kept" else f"no, {card['outcome']}"
+        assert said.endswith(f"kept: {kept}\nwhy: {card['why']}")
         for shown, phrase in zip(card["phrases"], row["phrases"], strict=True):
-            start, first, last, end, kind, target, _, drop, nonces = shown
+            start, first, last, end, kind, target, target_class, drop, nonces, counts = shown
+            assert counts == (drop is not None and target_class != "unseen")
             assert row["caption"][start:end] == phrase["text"] and row["caption"][first:last] == target
             assert (kind, nonces) == (phrase["kind"], phrase["nonces"])
             assert drop == (phrase["drop"] and pytest.approx(phrase["drop"], abs=1e-6))

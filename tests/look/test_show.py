@@ -180,7 +180,7 @@ def written(tmp_path: Path) -> Folder:
     more = {"fingerprint": {"input": identify(Folder(source).read_json("run.json"))}, "warnings": ["one"]}
     more |= {"funnel": {"read": 2, "corpus": 2, "kept": 1, "dropped": {"no_concept": 1}}}
     more |= {"phases": [{"phase": "negatives", "rows": 2, "wall_s": 0.5, "bottleneck": "edit"}]}
-    more |= {"started": "2026-01-01", "finished": "2026-01-02"}
+    more |= {"started": "2026-01-01", "finished": "2026-01-02", "written": 1, "negatives": {"REPLACE": 1}}
     write_record(Path(folder.uri), "negatives", NegativesConfig(input=source), **more)
     return folder
 
@@ -195,8 +195,9 @@ def test_a_caption_that_no_picture_shows_is_explained(tmp_path, capsys):
             assert "gate 2: mean drop of nouns 0.100000" in view and "kept: yes" in view
         else:
             assert "gate 2: mean drop of showable nouns none" in view
-            said = "(aligned, but no phrase with a valid nonce has a target that a picture can show)"
-            assert f"kept: no, no_score_for_attribution_gate {said}" in view
+            said = "aligned, but no phrase with a valid nonce has a target that a picture can show"
+            assert "kept: no, no_score_for_attribution_gate" in view
+            assert view.endswith(f"why: no mean drop of showable nouns: {said}")
     uri = f"{tmp_path}/nouns/scores/00000.parquet"
     table = read_columns(uri).drop_columns([PHRASES])
     write_table(table, uri, table.schema)
@@ -207,7 +208,8 @@ def test_a_caption_that_no_picture_shows_is_explained(tmp_path, capsys):
 def test_any_run_is_shown_with_its_funnel_times_warnings_and_report(written):
     head = ["run negatives", f"input {written.uri.replace('written', 'curated')}"]
     head += ["started 2026-01-01", "finished 2026-01-02"]
-    body = ["", "2 read", "-1 no_concept", "1 kept (50.0 % of the corpus of 2)", ""]
+    body = ["", "result value, 95 % interval", "negatives 1 negatives", "negatives, REPLACE 1 negatives"]
+    body += ["", "2 read", "-1 no_concept", "1 kept (50.0 % of the 2 rows read)", ""]
     body += ["phase rows time, s rate, rows/s bottleneck", "negatives 2 0.5 4.0 edit", "", "warning: one"]
     assert show(written.uri) == head + body
     written.write_bytes(b"<html>", "report.html")
@@ -238,7 +240,7 @@ def test_a_training_is_shown_with_its_loss_and_its_checkpoint(tmp_path, capsys):
     shown = ["run train", "input in", "model ViT-B-32, trained from random:0"]
     shown += ["steps 1,000, 2.50 epochs of 7 pairs", "loss clip, 5.2500 to 1.0000"]
     shown += [f"checkpoint {tmp_path}/checkpoint", "", "4 read", "-1 no_image"]
-    assert show(tmp_path) == [*shown, "3 kept (75.0 % of the corpus of 4)"]
+    assert show(tmp_path) == [*shown, "3 kept (75.0 % of the 4 rows read)"]
     said = fail(capsys, "explain", str(tmp_path), UIDS[0])
     assert said.endswith("holds train, which says nothing of single samples\n")
     write_record(tmp_path, "train", TrainConfig(input="in"), **more | {"last_loss": "low"})

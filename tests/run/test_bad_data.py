@@ -46,9 +46,10 @@ def test_what_a_subset_leaves_out_does_not_count_and_each_status_has_a_line():
     with pytest.raises(TooMuchBadData, match=r"95\.0% of 60 rows .*max_bad_fraction=0\.05"):
         check_bad_rows("input", counts, 0.05)
     counts |= {KEPT: 5, DROPPED_ALIGNMENT: 3, "no_phrase": 2, DUPLICATE_UID: 1}
-    lines = describe_dropped("input", counts, "rows", {"corrupt_image": "a.jpg", DUPLICATE_UID: "b.jpg"})
+    lines = describe_dropped("input", counts, "rows", {"corrupt_image": ["a.jpg", "b.jpg"]})
     assert lines[0] == (
-        "input: 57 of 71 rows are corrupt_image (the image bytes do not decode), such as a.jpg; left out"
+        "input: 57 of 71 rows are corrupt_image (the image bytes do not decode), such as a.jpg, b.jpg; "
+        "left out"
     )
     assert lines[1].startswith("input: 1 of 71 rows is duplicate_uid (") and len(lines) == 2
 

@@ -199,6 +199,25 @@ def check_own_columns(config: CurateConfig) -> None:
     check(not needs_content or targets == words.CONTENT, "attribute.targets", targets, wanted)
 
 
+def list_counted(row: Mapping[str, Any], selection: SelectionRule) -> list[tuple[dict[str, Any], float]]:
+    """Return the targets of one row that count for its PAS, and their values, in the order of the caption."""
+    targets = [*(row.get(words.PHRASES) or ())]
+    if selection.targets == words.CONTENT:
+        targets += row.get(words.CONTENT_WORDS) or ()
+    drop_P, displacement_P = (
+        np.array([one[name] for one in targets], np.float32) for name in ("drop", "displacement")
+    )
+    per_target = selection.unit == words.PER_TARGET
+    value_P = drop_P if per_target else drop_per_displacement(drop_P, displacement_P)
+    is_hidden = selection.targets == words.SHOWABLE
+    found = [
+        (one, value)
+        for one, value in zip(targets, value_P.tolist(), strict=True)
+        if value == value and not (is_hidden and one["target_class"] == words.UNSEEN)
+    ]
+    return sorted(found, key=lambda pair: pair[0]["target_start"])
+
+
 def _measure_phrases(taken: pa.Table, selection: SelectionRule) -> dict[str, np.ndarray]:
     """Return a value per target of each row, for targets that count and have a drop."""
     columns = [words.PHRASES, words.CONTENT_WORDS] if selection.targets == words.CONTENT else [words.PHRASES]

@@ -66,6 +66,7 @@ from raycomp.curation.select.measures import (
 )
 from raycomp.data import parquet
 from raycomp.data.files import Folder
+from raycomp.run.run import name_dropped, note_examples
 from raycomp.run.work import add_counts, map_files, map_tasks
 from raycomp.schema import KEPT_SCHEMA
 
@@ -319,6 +320,8 @@ class Chosen:
     pieces_S: list[list[int]]
     """Kept rows of each shard, by piece (``count_pieces``)."""
     reasons: Counter
+    examples: dict[str, list[str]]
+    """Names of the first rows of each status that is left out."""
     moments: Moments | None = None
     """Under cpi those of the PAS that the attribute gate ranks: Eq. 5 divides by them."""
 
@@ -349,13 +352,17 @@ def choose(
         moments = reduce(Moments.merge, map_files(_measure, scores, selection, _measure_pas, True, gates))
     jobs = [(file, _kept_part(work, ordinal)) for ordinal, file in enumerate(scores)]
     found = list(map_files(_write_kept, jobs, selection, gates))
+    examples: dict[str, list[str]] = {}
+    for *_, own in found:
+        note_examples(examples, ((status, name) for status, names in own.items() for name in names))
     parts = [part for _, part in jobs]
     list(map_tasks(_write_subset, [parts], out.at(*SUBSET), label="subset"))
     return Chosen(
         gates,
-        [counted.total() for counted, _ in found],
-        [pieces for _, pieces in found],
-        sum((counted for counted, _ in found), Counter()),
+        [counted.total() for counted, *_ in found],
+        [pieces for _, pieces, _ in found],
+        sum((counted for counted, *_ in found), Counter()),
+        examples,
         moments,
     )
 
@@ -460,14 +467,16 @@ def _count_pool(file: ScoresFile, selection: SelectionRule, gates: Gates) -> tup
 
 def _write_kept(
     job: tuple[ScoresFile, str], selection: SelectionRule, gates: Gates
-) -> tuple[Counter, list[int]]:
-    """Write one file's kept rows; return the number of rows by reason, and of kept rows by piece."""
+) -> tuple[Counter, list[int], dict[str, list[str]]]:
+    """Write one file's kept rows; return the number of rows by reason, of kept rows by piece, and the names
+    of the first rows of each status that is left out."""
     file, part = job
     kept = [words.KEY, words.SHARD, words.POSITION, words.IMAGE_SHA256, words.CAPTION, words.MEAN_PAS]
     table, reason_N, score_N = judge_file(file, selection, gates, kept)
+    named = name_dropped(table, reason_N)
     table = table.append_column(words.SCORE, pa.array(score_N)).filter(pa.array(reason_N == words.KEPT))
     parquet.write_table(table.select(_PART_SCHEMA.names), part, _PART_SCHEMA)
-    return Counter(reason_N.tolist()), count_pieces(table[words.POSITION].to_numpy())
+    return Counter(reason_N.tolist()), count_pieces(table[words.POSITION].to_numpy()), named
 
 
 def _kept_part(work: Folder, ordinal: int) -> str:
