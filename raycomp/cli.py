@@ -344,7 +344,7 @@ def _run(program: Program, argv: Sequence[str]) -> None:
         return
     is_run = "--out" in command.arguments.split()
     if is_run:
-        _print(f"{name}: checking {', '.join(line.words) or line.options.get('input', 'the options')}")
+        _print(f"{name}: checking {line.options.get('input') or ', '.join(line.words) or 'the options'}")
     function = import_object(command.function)
     from raycomp.data.files import dry_run
     from raycomp.data.parquet import keep_pandas_out

@@ -130,7 +130,7 @@ def test_prompts_of_a_second_call_follow_from_valid_replies_to_the_first(llm):
     replies |= {prompt.key: "" for prompt in second}
     assert list_prompts(table, llm, replies) == []
     (row,) = choose_negatives(write_by_replies(table, llm, replies), llm.negatives).to_pylist()
-    found = {(one["op"], one["source"], *one["concepts"]) for one in row[NEGATIVES]}
+    found = {(one["op"], one["kind"], one["source"], *one["concepts"]) for one in row[NEGATIVES]}
     assert found == {
         ("SWAP", "object", "http", "car", "truck"),
         ("REPLACE", "object", "http", "truck", "bus"),
