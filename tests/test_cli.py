@@ -1,5 +1,7 @@
 """The command line: exit codes, one-line errors, jobs."""
 
+import atexit
+import gc
 import importlib
 import inspect
 import os
@@ -305,3 +307,9 @@ def test_a_shell_completes_commands_arguments_and_options(tmp_path):
         subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True)
         words = {word.split(":")[0].strip() for word in (tmp_path / "words").read_text().split("\v")}
         assert wanted <= words, words
+
+
+def test_the_interpreter_does_not_collect_all_objects_of_torch_as_it_ends(monkeypatch, capsys):
+    at_exit: list[object] = []
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    assert cli.main(["--version"]) == 0 and at_exit == [gc.freeze]

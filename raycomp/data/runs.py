@@ -445,8 +445,7 @@ def say_noise(run: Mapping[str, Any]) -> str:
     places = [config.get(name) for name in ("images", "input", "first", "second")]
     for place in filter(None, (run.get("source"), *places, *config.get("runs", ()))):
         with suppress(ValueError, OSError):
-            made_from = read_run(Folder(place))
-            if made_from and (said := say_noise(made_from)):
+            if (made_from := read_run(Folder(place))) and (said := say_noise(made_from)):
                 return said
     return ""
 

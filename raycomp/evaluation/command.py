@@ -159,10 +159,8 @@ def _close(
     page = render_page(
         "evaluation/page.html.jinja",
         run=run.record,
-        answers=[
-            *[results.Answer(run.noise)] * bool(run.noise),
-            *results.answer_evaluation(name, lines, [] if run.noise else margins),
-        ],
+        answers=[results.Answer(run.noise)] * bool(run.noise)
+        + results.answer_evaluation(name, lines, [] if run.noise else margins),
         baselines=results.report_margins({name: margins}) if margins else None,
         untouched=both,
         figures=results.report_lines(lines),

@@ -230,8 +230,7 @@ def _list_content(rows: Rows) -> list[str]:
 
 def _list_limits(side: Side, rows: Rows) -> Iterator[str]:
     check, noise = side.run.get("scorer_check"), say_noise(side.run)
-    if noise:
-        yield noise
+    yield from filter(None, [noise])
     if check:
         warning = "" if check["auc"] >= LOWEST_AUC else " This is near chance: the selection means little."
         yield (

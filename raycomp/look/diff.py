@@ -587,8 +587,7 @@ def _close(run: Run, config: DiffConfig, sides: tuple[Side, Side], joined: Joine
     for warning in warnings:
         say(f"warning: {warning}")
     answers = answer_diff(joined, moved, names)
-    if run.noise:
-        answers = [Answer(answers[0].head, [run.noise])]
+    answers = [Answer(answers[0].head, [run.noise])] if run.noise else answers
     say_answers(answers, say)
     both, lost, gained = joined.count_kept()
     run.record["rows"] = {"kept_in_both": both, "lost": lost, "gained": gained}

@@ -191,8 +191,9 @@ class Progress:
         unit: str = "shard",
         num_rows: int | None = None,
         every_s: float | None = None,
+        advice: str = "",
     ):
-        self.phase, self.unit, self.worker_pools = phase, unit, worker_pools or {}
+        self.phase, self.unit, self.worker_pools, self.advice = phase, unit, worker_pools or {}, advice
         self.num_shards, self.num_rows = num_shards, num_rows
         self.rows = self.shards = self.started_at = 0
         self.seconds: dict[str, float] = {}
@@ -313,6 +314,9 @@ class Progress:
             speed = say_rate(self.rows, "row", spent)
             count = f"{self.unit} {self.shards:,} of {self.num_shards:,}"
             rows = f"{self.rows:,} rows" if self.rows else ""
+        if self.advice and spent >= _LINE_EVERY_S and 0 < self.rows < 2 * spent:
+            tqdm.write(f"{self.phase}: {self.advice}", file=self.stream)
+            self.advice = ""
         if self.bar is not None:
             self.bar.n = done
             shown = ("" if self.num_rows else rows, speed, wait)

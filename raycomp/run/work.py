@@ -74,6 +74,8 @@ class Phase:
     merge_args: tuple
     check: Callable[[], None] = lambda: None
     """Called before every commit; raises where this run may not commit."""
+    advice: str = ""
+    """Said once if the phase is slow."""
 
     @property
     def above(self) -> str:
@@ -117,8 +119,9 @@ class Phase:
         num_kept = sum(part.metadata["rows"] for part in kept)
         num_rows = sum(about[ordinal] for ordinal in todo) - num_kept if about else None
         watch = current().watch_growth() if self.steps.most else nullcontext()
+        how = self.steps.worker_pools, "shard", num_rows
         with (
-            Progress(self.name, len(todo), self.steps.worker_pools, num_rows=num_rows) as progress,
+            Progress(self.name, len(todo), *how, advice=self.advice) as progress,
             watch as growth,
         ):
             attempt = _Attempt(self, todo, totals, progress, growth)

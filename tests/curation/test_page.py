@@ -219,6 +219,7 @@ def test_warnings_stand_first_and_only_when_due(summary):
     assert find_warnings(good, run_json()) == [] and "<aside" not in render(good, run_json())
     check = {"matched_mean": 0.2, "shuffled_mean": 0.2, "auc": 0.52, "n": 9}
     settings = {"scorer.weights": "random:3", "attribute.keep": 0.69}
+    assert "A high mean drop means" in render(good, run_json())
     tree = read_html(render(summary, run_json(settings, scorer_check=check, warnings=["Mine: look here"])))
     expected = [
         "Random weights (random:3)",
@@ -229,6 +230,7 @@ def test_warnings_stand_first_and_only_when_due(summary):
     ]
     for item, start in zip(tree.all("aside")[0].all("li"), expected, strict=True):
         assert item.text.startswith(start)
+    assert "A high mean drop means" not in tree.text
 
 
 def plant_displacement(slope: float, num_targets: int) -> Summary:

@@ -13,12 +13,14 @@ from raycomp.curation.config import CurateConfig
 from raycomp.data.files import Folder
 from raycomp.data.inputs import (
     absolute_input,
+    add_input,
     check_output,
     expand_braces,
     expand_input,
     fingerprint_shards,
     list_classes,
     list_times,
+    say_input,
     with_absolute_paths,
 )
 
@@ -265,3 +267,9 @@ def test_shards_and_what_is_no_folder_have_no_classes(tmp_path):
     for name in ("cat/0.jpg", "cat/.hidden.jpg", ".cache/4.jpg"):
         Folder(str(tmp_path)).write_bytes(b"x", name)
     assert list_classes(str(tmp_path)) == {"cat": ["cat/0.jpg"], "test": []}
+
+
+def test_an_added_input_is_shown_as_it_was_given():
+    joined = add_input("/a/x", "more=s3://b/more")
+    assert joined == "=/a/x::more=s3://b/more" and say_input(joined) == "/a/x and more=s3://b/more"
+    assert say_input("/a/x") == "/a/x"

@@ -48,6 +48,8 @@ def pages(curation, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("explore") / "out"
     record = raycomp.explore(curation, ExploreConfig(neighbours=3), out)
     assert record["funnel"]["kept"] == record["funnel"]["read"]
+    noise = "Random weights (random:0): every score and every choice by score is noise."
+    assert record["warnings"] == [noise] and "Random weights (random:0)" in (out / "report.html").read_text()
     return out
 
 

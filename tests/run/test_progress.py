@@ -86,6 +86,14 @@ def test_time_left_goes_by_rows_where_their_number_is_known(log):
     assert "shard 0 of 1, 100 rows, 1.7 rows/s, 03:00 left" in log.getvalue()
 
 
+def test_a_slow_phase_says_its_advice_once(log):
+    with Progress("align", 1, WORKER_POOLS, num_rows=400, advice="take a smaller model") as shown:
+        for spent_s, rows, times in ((20, 9, 0), (60, 200, 0), (60, 20, 1), (90, 20, 1)):
+            shown.started, shown.rows = time.monotonic() - spent_s, rows
+            shown.report()
+            assert log.getvalue().count("align: take a smaller model\n") == times
+
+
 def test_a_training_that_has_taken_no_step_loads_its_model(log):
     with Progress("train", 9, unit="step") as shown:
         shown.start_at(3)

@@ -14,6 +14,7 @@ end.
 
 import hashlib
 import posixpath
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -243,6 +244,10 @@ def _align_all(scoring: Scoring) -> Stats:
         )
         merge_args = (work.at(ALIGNED), schema)
         phase = Phase("align", work, config.waves, steps, merge_parts, merge_args, scoring.check_lease)
+        if session.device == "cpu" and re.match(r"ViT-(B-16|L|H|g|bigG|SO)", name := config.scorer.model):
+            phase.advice = (
+                f"{name} is slow on a CPU; --model ViT-B-32 is several times as fast (other scores)"
+            )
         # A store's shards are read once.
         stats = phase.run(about=count_samples(list(shards.values())) if session.is_local else None)
     stats.counts[words.STATUS] = stats.statuses + reused
