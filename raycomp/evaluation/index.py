@@ -240,7 +240,7 @@ def _index_some(job: Any, benchmark: str, max_pixels: int) -> tuple[pa.Table, Co
             continue
         statuses[NO_IMAGE if image is None else OK] += 1
         if data is not None and image is not None:
-            place = benchmark, name, hashlib.sha256(data).hexdigest(), find_source_ids(name)
+            place = benchmark, name, hashlib.sha256(data).hexdigest(), find_source_ids(name, is_test=True)
             rows += [(*place, view.name, view.hash, view.thumbnail.tobytes()) for view in list_views(image)]
     return _make_table(rows, IMAGES_SCHEMA), statuses
 

@@ -145,10 +145,12 @@ def keep_commonest(context: Context, most: int = MOST_ENTRIES) -> Context:
 GRAM_WORDS = 8
 _LETTERS = re.compile(r"[\W_]+")
 _IDS = {
-    "coco": r"COCO_(?:train|val|test)\d{4}_0*(\d+)|cocodataset\.org/\S*?/0*(\d+)\.jpg|\b0{6}(\d{6})\.jpg",
+    "coco": r"COCO_(?:train|val|test)\d{4}_0*(\d+)|cocodataset\.org/\S*?/0*(\d+)\.jpg",
     "flickr": r"\b(\d{6,11})_[0-9a-f]{8,10}(?:_\w)?\.jpg",
     "visual_genome": r"VG_100K(?:_2)?/(\d+)\.jpg",
 }
+# COCO's own file names since 2017: twelve digits alone, which keys of web shards have, too.
+_BARE_COCO = re.compile(r"(?:^|/)0{6}(\d{6})\.jpg$")
 
 
 def normalise_caption(caption: str) -> str:
@@ -162,9 +164,13 @@ def list_grams(normalised: str) -> list[str]:
     return [" ".join(words[i : i + GRAM_WORDS]) for i in range(len(words) - GRAM_WORDS + 1)]
 
 
-def find_source_ids(name: str | None) -> list[str]:
-    """Return the ids of COCO, Flickr and Visual Genome in a file name or url, such as ``coco:397133``."""
-    matches = ((source, one) for source, ids in _IDS.items() for one in re.finditer(ids, name or ""))
+def find_source_ids(name: str | None, is_test: bool = False) -> list[str]:
+    """Return the ids of COCO, Flickr and Visual Genome in a file name or url, such as ``coco:397133``.
+
+    A name of digits alone is COCO's only of a test image (``is_test``): else it may be a running number.
+    """
+    matches = [(source, one) for source, ids in _IDS.items() for one in re.finditer(ids, name or "")]
+    matches += [("coco", one) for one in _BARE_COCO.finditer(name or "")] if is_test else []
     return sorted({f"{source}:{int(next(filter(None, match.groups())))}" for source, match in matches})
 
 

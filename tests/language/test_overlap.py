@@ -146,5 +146,7 @@ def test_ids_in_names_and_runs_of_eight_words():
         *((other, []) for other in ("photo.jpg", "12.jpg", "shard/000000123", None)),
     ]:
         assert find_source_ids(name) == ids
+    assert find_source_ids("pool/000000397133.jpg") == [], "a running number of a web shard"
+    assert find_source_ids("val2017/000000397133.jpg", is_test=True) == ["coco:397133"]
     assert list_grams("one two three four five six seven") == []
     assert list_grams("a b c d e f g h i") == ["a b c d e f g h", "b c d e f g h i"]
