@@ -13,7 +13,7 @@ from raycomp.cli import USER_ERROR, main
 from raycomp.config import UserError
 from raycomp.curation import command
 from raycomp.curation.config import FilterConfig
-from raycomp.curation.select.filters import hash_keys, load_condition, load_exclusion
+from raycomp.curation.select.filters import ALIASES, hash_keys, load_condition, load_exclusion
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.look.show import explain
 from raycomp.words import EXCLUDED, FILTER_NULL, FILTERED, FILTERED_AFTER, KEPT
@@ -217,3 +217,14 @@ def test_a_domain_has_one_spelling():
         keys = hash_keys("domain", same)
         assert (keys == keys[0]).all(), same
     assert hash_keys("domain", ["example.org"]) != hash_keys("domain", ["ample.org"])
+
+
+def test_a_name_in_another_case_is_another_column_or_is_refused():
+    schema = pa.schema([("original_width", pa.int32())])
+    (alias,) = [name for name, column in ALIASES.items() if column == "original_width"]
+    fields = load_condition(FilterConfig(where=f"{alias} > 3"), schema, [alias.upper()]).fields
+    assert fields[alias][1] == "original_width" and fields[f"meta_{alias.upper()}"][1] == alias.upper()
+    both = ["License", "license"]
+    load_condition(FilterConfig(where=f"{alias} > 3"), schema, both)
+    with pytest.raises(ValueError, match=r"License and license differ in case alone"):
+        load_condition(FilterConfig(where="LICENSE = 'x'"), schema, both)

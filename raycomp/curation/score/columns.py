@@ -151,8 +151,8 @@ def _convert(value: Any, kind: str) -> Any:
         number = int(value) if kind == WHOLE and own != NUMBER else float(value)
     except (ValueError, TypeError, OverflowError):
         return None
-    if kind == NUMBER:
-        return number if math.isfinite(number) else None
+    if kind == NUMBER:  # a whole number that a double does not hold is a misfit
+        return number if math.isfinite(number) and (own != WHOLE or number == value) else None
     return number if abs(number) <= _LARGEST and number == int(number) else None
 
 

@@ -11,6 +11,7 @@ urls and SHA-256 of removed samples are content, too.
 import hashlib
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from raycomp.data.files import Folder, hash_file, read_stamp, resolve, resolve_f
 from raycomp.data.inputs import ShardPath, expand_input
 from raycomp.data.parquet import add_columns, count_rows, from_rows, read_columns, read_schema, write_table
 from raycomp.data.samples import parse_uid
+from raycomp.table import group_by
 
 JOIN, EXCLUDE = "filter.join", "filter.exclude"
 SHA256, DOMAIN, STEM = "sha256", "domain", "stem"
@@ -457,16 +459,19 @@ def add_metadata(columns: Mapping[str, pa.ChunkedArray], file: ScoresFile) -> di
 
 
 def name_fields(scores: pa.Schema, metadata: Iterable[str], joined: Iterable[str]) -> Fields:
-    """Return the names that a condition may use.
+    """Return the names that a condition may use; their case does not count in it.
 
-    Raises ValueError where a joined column has the name of another column.
+    Fields of the samples whose names differ in case alone have none. Raises ValueError where a joined column
+    has the name of another column.
     """
     found = {one.name: (_SCORES, one.name) for one in scores if not pa.types.is_nested(one.type)}
     found |= {alias: (_ALIAS, column) for alias, column in ALIASES.items() if column in found}
     found |= {ASPECT: (_ALIAS, ASPECT)} if {*_SIZE} <= {*found} else {}
-    for name in metadata:
-        if name != words.UID:
-            found[OWN_PREFIX + name if name in found else name] = _METADATA, name
+    own = [name for name in metadata if name != words.UID]
+    taken, spelled = {name.lower() for name in found}, Counter(name.lower() for name in own)
+    for name in own:
+        if spelled[name.lower()] == 1:
+            found[OWN_PREFIX + name if name.lower() in taken else name] = _METADATA, name
     for name in joined:
         if name in found:
             said = f"its column {name} is also one of {found[name][0]}; rename it in the table"
@@ -488,7 +493,12 @@ def load_condition(config: FilterConfig, scores: pa.Schema, metadata: Iterable[s
         if not on:
             said = f"must have a column {' or '.join(wanted)}, has {', '.join(table.column_names)}"
             raise ValueError(f"{JOIN}={config.join!r}: {said}")
+    metadata = list(metadata)
     fields = name_fields(scores, metadata, [name for name in table.column_names if name != on])
+    for name, *others in group_by(metadata, str.lower).values() if config.where else ():
+        if others and re.search(rf"(?i)\b{re.escape(name)}\b", str(config.where)):
+            said = f"{name} and {others[0]} differ in case alone, so neither can be named; rename one"
+            raise ValueError(f"{WHERE}={config.where!r}: {said}")
     columns = () if config.where is None else tuple(find_columns(WHERE, config.where, [*fields]))
     if on:
         values = table[on].cast(pa.string()).to_pylist()
