@@ -18,11 +18,14 @@ import re
 import signal
 import sys
 import threading
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import version
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, NoReturn
 
 from raycomp.config import ClusterFailed, DryRun, LeaseLost, Terminated, TooMuchBadData, UserError
@@ -201,7 +204,7 @@ def read_values(command_name: str, command: Command, line: Line) -> list[Any]:
     if words:
         model = f"; a model is named by --weights {words[0]}" if "--weights" in command.short else ""
         raise ValueError(f"{words[0]!r}: is one word too many{model}; see --help")
-    if "--out" in command.flags and not {"--out", "--save-config", "--atlas"} & {*flags}:
+    if "--out" in command.flags and not {"--out", "--save-config", "--atlas", "--dry-run"} & {*flags}:
         raise ValueError("--out: is missing; name the folder of the results, --out DIR")
     return values
 
@@ -292,7 +295,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 def _name_rest(error: BaseException) -> str:
     """Return the run's note on where and how it resumes."""
-    return "; ".join(getattr(error, "__notes__", ["the same command resumes from what is finished"]))
+    return "; ".join(getattr(error, "__notes__", ["run the same command again"]))
 
 
 def _complain(program: Program, error: object) -> None:
@@ -335,6 +338,10 @@ def _run(program: Program, argv: Sequence[str]) -> None:
     command, words = program.commands[name], [*argv]
     words.remove(name)
     line = Reader(command, words).read()
+    is_run, is_dry = "--out" in command.arguments.split(), "--dry-run" in line.flags
+    if is_run and is_dry and "--atlas" not in line.flags:
+        # Without --out nothing of a folder is checked: there is none of this name.
+        line.flags.setdefault("--out", os.path.join(gettempdir(), f"raycomp-{uuid.uuid4().hex}"))
     values = read_values(name, command, line)
     if "--save-config" in line.flags:
         path = str(line.flags["--save-config"])
@@ -342,7 +349,6 @@ def _run(program: Program, argv: Sequence[str]) -> None:
         save_config(config, path)
         _print(f"{path}: holds every option; run {program.name} {name} {path} --out DIR")
         return
-    is_run = "--out" in command.arguments.split()
     if is_run:
         _print(f"{name}: checking {line.options.get('input') or ', '.join(line.words) or 'the options'}")
     function = import_object(command.function)
@@ -351,9 +357,16 @@ def _run(program: Program, argv: Sequence[str]) -> None:
     from raycomp.data.runs import verify_whole  # PyArrow, which the command needs anyway
 
     keep_pandas_out()
-    with verify_whole("--verify" in line.flags), dry_run("--dry-run" in line.flags):
+    with verify_whole("--verify" in line.flags), dry_run(is_dry):
         if is_run:
-            function(*values, say=_print)
+            place = Path(str(line.flags.get("--out", "")))
+            made = [one for one in (place, *place.parents) if not one.exists()]
+            try:
+                function(*values, say=_print)
+            finally:
+                with suppress(OSError):  # a refused command leaves no folder
+                    for one in made:
+                        one.rmdir()
             return
         texts = function(*values)
         for text in [texts] if isinstance(texts, str) else texts:

@@ -36,7 +36,8 @@ from tests.curation.broken import break_tower
 from tests.drawn import world_shards
 
 MISTAKES = [
-    ("curate --set align.keep=2 --out x", ["align.keep=2.0", "between 0 and 1"]),
+    ("curate --set align.keep=2 --out x", ["align.keep=2.0", "between 0 and 1, such as 0.02"]),
+    ("curate --align.keep 60% --out x", ["align.keep='60%'", "must be a share from 0 to 1, such as 0.6"]),
     ("curate --set align.keep --out x", ["OPTION=VALUE"]),
     ("curate --set align.keep 0.6 --out x", ["'align.keep': must be --set OPTION="]),
     ("curate input=/no/such/folder --out x", ["/no/such/folder"]),
@@ -195,7 +196,7 @@ def test_sigterm_ends_a_command_like_an_interrupt():
     )
     ends = "    except KeyboardInterrupt as error:\n        error.add_note('wave 1 is next')\n"
     for more, said in (
-        ("    finally:\n        pass\n", "the same command resumes from what is finished"),
+        ("    finally:\n        pass\n", "run the same command again"),
         (f"{ends}        raise error\n", "wave 1 is next"),
     ):
         shown = Shown(body + more)

@@ -1,5 +1,6 @@
 """``--dry-run``: every check of a command, its cost, and not one file."""
 
+import json
 import shlex
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from raycomp.config.commands import RAYCOMP
 from raycomp.data.files import Folder
 from raycomp.run.lease import hold_lease
 from tests.continual.drawn_streams import STREAM
-from tests.corpus import write_world_shards
+from tests.corpus import scenes, write_world_shards
 
 
 @pytest.fixture
@@ -20,9 +21,12 @@ def inputs(tmp_path, tiny_scorer, curated) -> dict[str, list[str]]:
     """The arguments of each command, of those that need no run but a curation."""
     shards = write_world_shards(tmp_path / "in", 8, 4)
     pq.write_table(pa.table({"uid": ["0" * 32], "caption": ["a dog"]}), tmp_path / "captions.parquet")
-    (tmp_path / "pairs").mkdir()
-    (tmp_path / "pairs" / "captions.jsonl").write_text('{"image": "a.jpg", "captions": ["a dog"]}')
-    (tmp_path / "pairs" / "a.jpg").write_bytes(b"x")
+    for folder, images in (("pairs", scenes(2, seed=1)), ("corrupt", [{"jpg": b"x"}] * 2)):
+        (tmp_path / folder).mkdir()
+        rows = [{"image": f"{i}.jpg", "captions": [f"dog {i}"]} for i in range(2)]
+        (tmp_path / folder / "captions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        for i, image in enumerate(images):
+            (tmp_path / folder / f"{i}.jpg").write_bytes(image["jpg"])
     model = [f"model.name={tiny_scorer.model}", f"model.weights={tiny_scorer.weights}"]
     scorer = [f"scorer.model={tiny_scorer.model}", f"scorer.weights={tiny_scorer.weights}"]
     options = {
@@ -59,6 +63,54 @@ def test_every_command_is_checked_and_writes_nothing(inputs, tmp_path, curated, 
         said = capsys.readouterr().out
         assert f"dry run of {name}" in said and "all checks passed, nothing was written" in said, said
         assert list_all(tmp_path) | list_all(curated[1]) == before, name
+
+
+def test_a_dry_run_refuses_what_the_run_refuses_and_neither_leaves_a_folder(inputs, tmp_path, capsys):
+    """In the same line. What is wrong is known from options, from counts, or from the input's rows."""
+    uids = pa.table({"uid": ["0" * 32] * 2, "caption": ["a dog", "a cat"]})
+    pq.write_table(uids, tmp_path / "twice.parquet")
+    (tmp_path / "rules.py").write_text("def short(alignment):\n    return alignment[:1]\n")
+    stream = {"tasks": [{"name": "a", "train": "pairs/captions.jsonl", "test": "corrupt/captions.jsonl"}]}
+    (tmp_path / "stream.json").write_text(json.dumps(stream))
+    model = inputs["evaluate"][-3::2]
+    corrupt, nothing = f"{tmp_path}/corrupt", str(tmp_path)
+    faults = {
+        "curate": [(["input=" + corrupt], "input: none of 2 rows can be used (2 corrupt_image)")],
+        "audit": [(["input=" + corrupt], "input: none of 2 rows can be used (2 corrupt_image)")],
+        "select": [([f"select.rule={tmp_path}/rules.py:short"], "must return a number for each of")],
+        "negatives": [([f"input={tmp_path}/twice.parquet"], "every row must have a unique uid")],
+        "train": [(["train.batch_size=99"], "train.batch_size=99: "),
+                  (["train.batch_size=2", "train.workers=3"], "train.workers=3: must be at most")],
+        "evaluate": [([f"retrieval.input={corrupt}", "max_bad_fraction=1"], "0 of its 2 images can be"),
+                     (["benchmarks=linear_probe", f"linear_probe.train={nothing}/train",
+                       f"linear_probe.test={nothing}/test"], "1 of its classes are not in linear_probe")],
+        "index-eval": [(["benchmarks=zeroshot", f"zeroshot.input={corrupt}"], "has no folders of images")],
+        "continual": [([f"stream={tmp_path}/stream.json", *model], "none of 2 samples can be used")],
+        "sweep": [(["metric=recall"], "metric='recall'")],
+        "explore": [(["where=loudness > 1"], "loudness")],
+        "probe": [([f"input={nothing}"], "holds no finished run")],
+        "publish": [([], "holds no finished run")], "card": [([], "holds no finished run")],
+        "compare": [([], "two evaluations or more")], "diff": [([], "B: is missing")],
+    }  # fmt: skip
+    for half, names in (("train", ("bee", "cat")), ("test", ("bee", "dog"))):
+        for name in names:
+            (tmp_path / half / name).mkdir(parents=True)
+            for i, image in enumerate(scenes(2, seed=len(half + name))):
+                (tmp_path / half / name / f"{i}.jpg").write_bytes(image["jpg"])
+    assert {*faults} == {name for name, one in RAYCOMP.commands.items() if "--out" in one.arguments}
+    before = list_all(tmp_path)
+    for name, options, fault in ((name, *fault) for name, some in faults.items() for fault in some):
+        line = [name, *inputs.get(name, [nothing]), *(part for one in options for part in ("--set", one))]
+        said = []
+        for more in (
+            ["--dry-run"],
+            ["--out", f"{tmp_path}/new/out", "--dry-run"],
+            ["--out", f"{tmp_path}/new/out"],
+        ):
+            assert cli.main([*line, *more]) == 2, (line, more)
+            said.append(capsys.readouterr().err.strip().splitlines()[-1])
+            assert list_all(tmp_path) == before, (line, more)
+        assert fault in said[0] and said[0] == said[1] == said[2], said
 
 
 def test_a_dry_run_says_what_the_command_would_do_in_its_folder(curated, tmp_path, inputs, capsys):

@@ -243,6 +243,8 @@ def _read(path: str, hint: Any, value: Any) -> Any:
     try:
         return _convert(kind, value)
     except (ValueError, LookupError) as error:
+        if kind is float and str(value).endswith("%"):
+            raise ValueError(f"{path}={value!r}: must be a share from 0 to 1, such as 0.6") from error
         wanted = _WANTED.get(hint) or _WANTED.get(kind, f"of type {declared.name_type(kind)}")
         raise ValueError(f"{path}={value!r}: must be {wanted}") from error
 

@@ -60,7 +60,7 @@ FLAGS = {
         "shard name in each line, or a table (.csv, .tsv, .parquet)",
     ),
     "--verify": ("", "compare the SHA-256 of every file of the runs that are read, not only their sizes"),
-    "--dry-run": ("", "check options, inputs and DIR, say the cost, write nothing"),
+    "--dry-run": ("", "check options, inputs and DIR, say the cost, write nothing; DIR may be left out"),
     "--save-config": (
         "FILE",
         "write all options to FILE.yaml or FILE.json, each with its value; run nothing",

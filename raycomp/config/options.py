@@ -57,7 +57,8 @@ class LeaseLost(Exception):
 
 def check_share(name: str, value: float) -> None:
     """Raise ValueError unless an option is a share, 0 to 1; -0.0 is refused as a duplicate of 0.0."""
-    check(0 <= value <= 1 and copysign(1, value) > 0, name, value, "between 0 and 1")
+    wanted = f"between 0 and 1, such as {value / 100:g}" if 1 < value <= 100 else "between 0 and 1"
+    check(0 <= value <= 1 and copysign(1, value) > 0, name, value, wanted)
 
 
 def read_share_or_none(value: str | float | None) -> float | None:

@@ -19,6 +19,7 @@ from raycomp.continual.streams.sources import Source, StreamSource, open_referen
 from raycomp.data.files import Folder, absolute_uri, check_writable, size_files
 from raycomp.data.inputs import fingerprint_shards, list_times, with_absolute_paths
 from raycomp.data.runs import TIMES, digest, fetch_model, find_model
+from raycomp.evaluation.embed import count_needed
 from raycomp.models.architecture import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import fingerprint_parser
 from raycomp.report.charts import cut_out, intervals
@@ -48,8 +49,10 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     rerun = command_line("raycomp continual", changed_options(asked), out)
     outputs = (RUNS, _FIGURES, TABLE)
     fingerprint = partial(fingerprint_streams, config)
-    cost = partial(say_count, len(runs) + len(trials), "trainings")
-    with start_run("continual", config, fingerprint, out, say, rerun, outputs=outputs, cost=cost) as run:
+    sources = [read_stream(one) for one in config.stream if not is_own(one)]
+    dry: dict[str, Any] = {"cost": partial(say_count, len(runs) + len(trials), "trainings")}
+    dry["num_bytes"] = partial(count_needed, sources)
+    with start_run("continual", config, fingerprint, out, say, rerun, outputs=outputs, **dry) as run:
         if run.is_finished:
             return run.record
         workers = (config.tune.workers or 1) if any(one_run.is_tuned for one_run in runs) else 1
@@ -71,6 +74,7 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
             run.bind(session.device, session.gpu)
             prepared = Folder(config.prepared or run.work.at(STREAMS))
             places = prepare_streams(config, [*trials, *runs], prepared, run, session, say)
+            run.end_dry_run()
             _run_all(trials, places, config, {}, session, run, say)
             chosen = choose({one_run: read_result(run.folder, one_run) for one_run in trials}, config)
             _run_all(runs, places, config, chosen, session, run, say)

@@ -14,7 +14,7 @@ from raycomp.continual.data import Choice, StreamRun, name_stream
 from raycomp.continual.method import MadeStream, find_maker, find_variant, get_method
 from raycomp.continual.streams.build import Maker, check_texts, find_all_samples
 from raycomp.continual.streams.sources import open_reference, read_stream
-from raycomp.data.files import Folder, remove_temporary_files
+from raycomp.data.files import Folder, is_dry_run, remove_temporary_files
 from raycomp.data.inputs import ShardPath
 from raycomp.data.runs import TIMES, digest, fetch_model, find_model
 from raycomp.evaluation.choices import Picture, Pictures
@@ -209,6 +209,7 @@ def prepare_streams(
     if all(place.is_made and (place.made is None or place.made.is_made) for place in places):
         check_references()
     else:
+        folder = run.work if is_dry_run() else folder
         with queue_lease(folder, say, run.lease.check) as lease:
 
             def check() -> None:
@@ -220,6 +221,7 @@ def prepare_streams(
             jobs = [(place.made, config.seed) for place in places if place.made and not place.made.is_made]
             cores = session.count_cores()  # each variant is made on one of them
             if jobs:
+                run.end_dry_run()
                 for one, _ in map_some(MadeVariant.make, jobs, cores, check, "streams", "variant"):
                     say(f"{one.name}: made")
             check_references()
@@ -228,6 +230,7 @@ def prepare_streams(
             for group in groups.values():
                 if not all(place.is_made for place in group):
                     _embed_together(group, config, folder, tuned, session, check, say)
+            run.end_dry_run()
     for place in places:  # an existing one may have been built with another limit
         for said, counts in place.facts["samples"].items():
             check_bad_rows(said, counts, config.max_bad_fraction, "samples")
@@ -274,6 +277,8 @@ def _embed_together(
         find_all_samples(source, pictures, config, one)
         for source, one in zip(sources, references, strict=True)
     ]
+    if is_dry_run():
+        return
     texts, _ = embed_texts(embedder, [Needed(texts=tuple(one.list_texts())) for one in found], pictures)
     check_texts(texts, config.model)
     made = {

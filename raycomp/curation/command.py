@@ -172,10 +172,11 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
     # The run starts with the record that its options came from; the record is read again at the end.
     records = chain([curated], iter(partial(read_finished, origin.uri), None))
     rerun = command_line(f"raycomp select {shlex.quote(origin.uri)}", settings, out)
-    with start_run("select", config, lambda: _point_at(next(records), config), out, say, rerun) as run:
+    num_bytes = partial(inputs.count_bytes, shards if config.materialize else [])
+    fingerprint = lambda: _point_at(next(records), config)  # noqa: E731
+    with start_run("select", config, fingerprint, out, say, rerun, num_bytes=num_bytes) as run:
         if run.is_finished:
             return run.record
-        num_bytes = partial(inputs.count_bytes, shards if config.materialize else [])
         with connect(config.cluster, run.folder, run.lease.check, scores=False, say=say, num_bytes=num_bytes):
             facts = {}
             if config.has_marks:
@@ -280,6 +281,7 @@ def _choose(run: Run, config: CurateConfig, source: Scored, say: Say) -> None:
     """Cut the gates over the scores, write the kept rows, report: the part that curate and select share."""
     selection = make_selection(config)
     choice = choosing.choose(source.files, selection, run.folder, run.work, run.lease.check)
+    run.end_dry_run()
     faults = running.describe_dropped("input", choice.faults, examples=choice.examples)
     shortage = choosing.describe_shortage(selection, choice.gates)  # the page derives it from its summary
     duplicates = choosing.describe_duplicates(choice.reasons, choice.gates.num_corpus)

@@ -326,6 +326,8 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
             file for file in _list_files(filesystem, item, True) if not _is_hidden(file[len(item) :])
         ]
     elif info.type == fs.FileType.File:
+        if _list_images([item]):
+            return []  # read as a folder of one
         if _format(item) is None:
             raise refuse_input(pattern, f"must end in one of {', '.join(FORMATS)}{_LAYOUTS}")
         listed = files = [item]
@@ -374,11 +376,18 @@ def _part_folder(pattern: str, prefix: str, columns: ColumnsConfig) -> list[Shar
     """
     filesystem, root = resolve(pattern)
     scheme = f"{name}://" if (name := files.split_uri(pattern)[0]) else ""
-    paths = (posixpath.relpath(file, root) for file in _list_files(filesystem, root, True))
-    names = sorted(file for file in paths if not _is_hidden(file))
+    stem, is_one = posixpath.splitext(root)[0], filesystem.get_file_info(root).is_file  # one picture, or many
+    listed = [root, *(stem + end for end in _TEXTS)] if is_one else _list_files(filesystem, root, True)
+    root = posixpath.dirname(root) if is_one else root
+    names = sorted(name for file in listed if not _is_hidden(name := posixpath.relpath(file, root)))
+    if is_one:
+        names = [name for name in names if files.Folder(scheme + root).exists(name)]
     images = _list_images(names)
     found = pair_texts(names, images)
     if not any(one.lower().endswith(".txt") for own in found.values() for one in own):
+        if is_one:
+            said = f"has no text: write its caption to {stem}.txt, or name its folder, {root}"
+            raise refuse_input(pattern, said)
         said = "write captions.csv with the columns file_name and caption, or a .txt of the same name"
         raise refuse_input(
             pattern, f"holds {len(images):,} images and no captions; {said} next to each image"

@@ -21,7 +21,7 @@ from raycomp.evaluation.benchmarks.choice import DEFECTS, report_defects
 from raycomp.evaluation.choices import Evaluation, Pictures, fingerprint_controls, key_pictures
 from raycomp.evaluation.classification import LinearProbe
 from raycomp.evaluation.config import EvaluateConfig
-from raycomp.evaluation.embed import Embedder, check_images, embed_pictures, embed_texts
+from raycomp.evaluation.embed import Embedder, check_images, count_needed, embed_pictures, embed_texts
 from raycomp.evaluation.index import Touched, Untouched, find_touched, grade_untouched
 from raycomp.evaluation.open import Opened, check_outside, list_evaluation_times, open_evaluations
 from raycomp.evaluation.results import Line, Margin, compute_outcomes, make_lines, name_statuses
@@ -68,8 +68,10 @@ def evaluate(
     spec = describe_scorer(fetch_model(config.model))
     fingerprint = partial(_fingerprint, config, spec, touched)
     rerun = runs.command_line("raycomp evaluate", changed_options(asked), out)
-    outputs, cost = ("scores", TABLE, UNTOUCHED), partial(say_count, len(opened), "benchmarks")
-    with start_run("evaluate", config, fingerprint, out, say, rerun, outputs=outputs, cost=cost) as run:
+    outputs = ("scores", TABLE, UNTOUCHED)
+    dry: dict[str, Any] = {"cost": partial(say_count, len(opened), "benchmarks")}
+    dry["num_bytes"] = partial(count_needed, [one.evaluation for one in opened])
+    with start_run("evaluate", config, fingerprint, out, say, rerun, outputs=outputs, **dry) as run:
         if run.is_finished:
             return run.record
         place = config.cluster, run.folder, run.lease.check
@@ -88,6 +90,7 @@ def evaluate(
                 pictures = pictures.bar(trained.image_K)
             texts, read = embed_texts(embedder, evaluations, pictures)
         tables = {evaluation.name: evaluation.grade(pictures, texts) for evaluation in evaluations}
+        run.end_dry_run()
         untouched = None if touched is None else grade_untouched(touched, evaluations, pictures, texts)
         stats = {name: one for name, one in (("pictures", seen), ("texts", read)) if one.statuses.total()}
         if config.overlap == DROP and trained is None and not config.model.weights.startswith("random:"):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import from_dict
-from raycomp.config.change import as_setting, flatten, is_own, name_own, to_dict
+from raycomp.config.change import as_setting, flatten, is_own, name_own
 from raycomp.core import intervals
 from raycomp.data.files import Folder, absolute_uri, check_writable
 from raycomp.data.parquet import read_columns
@@ -169,16 +169,13 @@ def warn_other_targets(
 def warn_other_options(
     named: str, first: dict[str, Any], second: dict[str, Any], names: tuple[str, str], is_same: bool
 ) -> list[str]:
-    """Report the options of a benchmark that two evaluations differ in; where none differs, whether its files
-    do.
+    """Report the options that a benchmark's two records differ in, else whether its files do.
 
-    ``named``: the benchmark as the first one's options name it. ``is_same``: both scored the same rows.
+    ``named``: the benchmark as the first one names it. ``is_same``: both scored the same rows.
     """
     name, group = name_own(named), "own" if is_own(named) else named
     groups = (group, "columns") if is_same else (group, "columns", "overlap", "max_pixels")
-    own, others = (
-        dict(flatten(to_dict(from_dict(EvaluateConfig(), one["config"])))) for one in (first, second)
-    )
+    own, others = (dict(flatten(one["config"])) for one in (first, second))
     lines = [
         f"{name}: {names[0]} has {path}={as_setting(own[path])}, {names[1]} has "
         f"{path}={as_setting(others.get(path))}; {_NOT_ALONE}"

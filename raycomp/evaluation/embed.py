@@ -19,8 +19,8 @@ from raycomp import words
 from raycomp.config import ModelConfig
 from raycomp.continual.config import ContinualConfig
 from raycomp.data import parquet
-from raycomp.data.files import Folder, resolve
-from raycomp.data.inputs import ShardPath
+from raycomp.data.files import Folder, is_dry_run, resolve, size_files
+from raycomp.data.inputs import ShardPath, count_bytes
 from raycomp.data.parquet import TOKENS, add_columns, to_fixed_lists, to_matrix
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import fetch_model
@@ -153,6 +153,12 @@ class Embedder:
     check_lease: Callable[[], None]
 
 
+def count_needed(needs: Iterable[Any]) -> int:
+    """Return the bytes of the ``pictures`` and ``shards`` of benchmarks or streams."""
+    sizes = (size or 0 for one in needs for _, size in size_files({p.uri for p in one.pictures}))
+    return sum(sizes) + sum(count_bytes(one.shards) for one in needs)
+
+
 def embed_pictures(embedder: Embedder, evaluations: Iterable[Needs]) -> tuple[Pictures, Stats]:
     """Embed every picture that a benchmark needs, once; return them and the phase's stats."""
     evaluations = list(evaluations)
@@ -203,6 +209,13 @@ def embed_texts(embedder: Embedder, evaluations: Iterable[Needs], pictures: Pict
     return Texts({text: place for place, text in enumerate(texts)}, text_TD, bad), stats
 
 
+def _invent(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Give rows random embeddings, the last column of the schema."""
+    x_MD = np.random.default_rng().standard_normal((len(table), schema[-1].type.list_size), np.float32)
+    x_MD /= np.linalg.norm(x_MD, axis=1, keepdims=True)
+    return add_columns(table, {schema[-1].name: to_fixed_lists(x_MD)})
+
+
 def _embed(
     embedder: Embedder,
     name: str,
@@ -216,6 +229,8 @@ def _embed(
     if not items:
         return [], Stats()
     session, work = embedder.session, embedder.work
+    if is_dry_run():  # finds without a model what is wrong with the rows
+        stages = stages[0], Stage("invent", "", CPUS, partial(_invent, schema=schema))
     rows: dict[str, Any] = {"rows": session.block_rows, "scorer_rows": session.rows_per_call(rows_per_call)}
     read_blocks = partial(read, block_rows=session.block_rows)
     steps = Pass(session, items=items, read=read_blocks, stages=stages, part=Part(schema), **rows)

@@ -33,6 +33,7 @@ from raycomp.data.reader import read_shard
 from raycomp.data.runs import SUBSET_KINDS, check_results, identify, read_finished, read_run
 from raycomp.evaluation.choices import Evaluation, Pictures, Texts
 from raycomp.evaluation.config import EvaluateConfig
+from raycomp.evaluation.embed import count_needed
 from raycomp.evaluation.open import Opened, open_evaluations
 from raycomp.evaluation.results import Line, choose_main, compute_outcomes, make_lines
 from raycomp.evaluation.retrieval import Retrieval
@@ -199,8 +200,9 @@ def index_eval(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, 
     def fingerprint() -> dict[str, Any]:
         return {one.evaluation.name: one.fingerprint for one in open_evaluations(config, lambda line: None)}
 
-    outputs, cost = (IMAGES, TEXTS), partial(say_count, len(opened), "benchmarks")
-    with start_run("index-eval", config, fingerprint, out, say, outputs=outputs, cost=cost) as run:
+    dry: dict[str, Any] = {"cost": partial(say_count, len(opened), "benchmarks")}
+    dry["num_bytes"] = partial(count_needed, [one.evaluation for one in opened])
+    with start_run("index-eval", config, fingerprint, out, say, outputs=(IMAGES, TEXTS), **dry) as run:
         if run.is_finished:
             return run.record
         with connect(config.cluster, run.folder, run.lease.check, scores=False, say=say):
@@ -209,6 +211,7 @@ def index_eval(config: EvaluateConfig, out: str, say: Say = print) -> dict[str, 
             num_views = write_groups(tables, run.folder.at(IMAGES), IMAGES_SCHEMA)
             limits = config.max_bad_fraction, config.max_missing_fraction
             check_bad_pictures("benchmarks", statuses, *limits)
+            run.end_dry_run()
         texts = [_list_texts(one) for one in opened]
         num_texts = write_groups(texts, run.folder.at(TEXTS), TEXTS_SCHEMA)
         run.close(statuses, statuses, OK, views=num_views, texts=num_texts)

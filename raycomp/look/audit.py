@@ -233,11 +233,11 @@ def audit(config: AuditConfig, out: str, say: Say = print) -> dict[str, Any]:
     def fingerprint() -> dict[str, Any]:
         return {"input": digest(inputs.fingerprint_shards(shards)), "shards": len(shards)}
 
-    with start_run("audit", config, fingerprint, out, say, outputs=(ROWS, FINDINGS)) as run:
+    size, outputs = partial(inputs.count_bytes, shards), (ROWS, FINDINGS)
+    with start_run("audit", config, fingerprint, out, say, outputs=outputs, num_bytes=size) as run:
         if run.is_finished:
             return run.record
         run.bind("cpu")
-        size = partial(inputs.count_bytes, shards)
         with connect(config.cluster, run.folder, run.lease.check, scores=False, say=say, num_bytes=size):
             uris = [run.folder.at(ROWS, f"{shard.ordinal:05d}.parquet") for shard in shards]
             jobs = list(zip(shards, uris, strict=True))
@@ -247,6 +247,7 @@ def audit(config: AuditConfig, out: str, say: Say = print) -> dict[str, Any]:
                 languages.update(spoken)
                 note_examples(broken, ((status, name) for status, names in own.items() for name in names))
             check_bad_rows("input", statuses, config.max_bad_fraction)
+            run.end_dry_run()
             name, count = (*languages.most_common(1), (None, 0))[0]
             main = name if count > _MAIN_SHARE * languages.total() else None
             _report(run, config, jobs, statuses, broken, main, say)

@@ -387,14 +387,15 @@ def card(source: str, out: str, say: Callable[[str], object] = print) -> None:
         raise ValueError(f"{side.uri}: has no {KEPT_FILE}; run it again")
     kept, shards = files[KEPT_FILE], [one for one in sorted(files.items()) if one[0].endswith(".tar")]
     stored.check_writable(folder.uri)
-    if stored.is_dry_run():
-        raise DryRun("dry run of card: all checks passed, nothing was written; 2 files would be")
     rows = describe_rows(side)
     sizes = {str(uri): size or 0 for uri, size in stored.size_files([kept, *(file for _, file in shards)])}
     name, line = posixpath.basename(side.uri), describe_in_a_line(side)
     created = str(side.run["finished"])[:10] if "finished" in side.run else None
-    folder.write_json(describe(name, line, CITATION, created, kept, shards), CROISSANT)
+    croissant = describe(name, line, CITATION, created, kept, shards)
     text = write_card(name, side, rows, sizes[kept], [sizes[file] for _, file in shards])
+    if stored.is_dry_run():
+        raise DryRun("dry run of card: all checks passed, nothing was written; 2 files would be")
+    folder.write_json(croissant, CROISSANT)
     folder.write_bytes(text.encode(), CARD)
     say(f"{folder.at(CARD)}, {folder.at(CROISSANT)}: complete the lines with TODO before you publish")
     if noise := say_noise(side.run):

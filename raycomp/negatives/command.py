@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from raycomp.config import changed_options, override
 from raycomp.curation.config import read_config
 from raycomp.data import inputs, runs
-from raycomp.data.files import absolute_uri, check_writable, join_uri
+from raycomp.data.files import absolute_uri, check_writable, join_uri, size_files
 from raycomp.data.parquet import FAULTS
 from raycomp.models.architecture import describe_scorer, fingerprint_folder, fingerprint_scorer
 from raycomp.models.parser import PACKAGED, fingerprint_parser
@@ -52,9 +52,9 @@ def negatives(
     # The config as requested: the scorer is resolved again.
     rerun = running.command_line("raycomp negatives", changed_options(asked), out)
     cost = partial(running.say_count, len(sources), "files of captions")
-    with running.start_run(
-        "negatives", config, partial(_fingerprint, config), out, say, rerun, cost=cost
-    ) as run:
+    dry: dict[str, Any] = {"cost": cost}
+    dry["num_bytes"] = lambda: sum(size or 0 for _, size in size_files(one.uri for one in sources))
+    with running.start_run("negatives", config, partial(_fingerprint, config), out, say, rerun, **dry) as run:
         if run.is_finished:
             return run.record
         scores = config.negatives.scores or engine == "vllm"
@@ -65,7 +65,7 @@ def negatives(
                 run.bind(session.device, session.gpu)
             run.start_over()
             writing = Writing(config, sources, run.folder, run.work, session, run.lease)
-            stats, known, warnings = _write(writing, earlier, run.record["fingerprint"], say)
+            stats, known, warnings = _write(writing, earlier, run, say)
             tally = page.tally_files(writing.written)
             photos = _fetch_photos(writing, tally)
             _write_exports(writing)
@@ -89,7 +89,7 @@ def negatives(
 
 
 def _write(
-    writing: Writing, earlier: str | None, fingerprint: dict[str, Any], say: Say
+    writing: Writing, earlier: str | None, run: running.Run, say: Say
 ) -> tuple[dict[str, Stats], Counter[str], list[str]]:
     """Return the stats of each phase, the statuses of the captions taken over from ``earlier``, and warnings.
 
@@ -105,7 +105,8 @@ def _write(
     warnings = running.describe_dropped("input", counts, "captions")
     for warning in warnings:
         say(warning)
-    known = find_earlier(earlier, fingerprint) if is_by_row(config.negatives) else {}
+    run.end_dry_run()
+    known = find_earlier(earlier, run.record["fingerprint"]) if is_by_row(config.negatives) else {}
     sources, totals, statuses = plan_rows(shared, known, writing.out, writing.work)
     writing = replace(writing, sources=sources)
     if not config.negatives.by_rules:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from raycomp.config import ClusterConfig, ModelConfig, ScorerConfig, UserError
 from raycomp.core.epochs import ahead
-from raycomp.data.files import ARCHITECTURE, RUN, Folder
+from raycomp.data.files import ARCHITECTURE, RUN, Folder, is_dry_run
 from raycomp.data.parquet import let_pandas_in
 from raycomp.data.reader import read_again
 from raycomp.data.runs import fetch_model, find_model
@@ -205,6 +205,8 @@ def connect(
     the input, ``num_bytes()``, is small; else Ray. ``better`` is a reason for ``auto`` to use Ray anyway,
     ``ray_for`` names what only Ray does. Raises ValueError where ``local`` is set for work of that kind.
 
+    A dry run is always in this process.
+
     With Ray, join the cluster at ``config.address`` or RAY_ADDRESS, else start one here and stop it at the
     end. A connection that the caller already has is used and left open. Ray's warnings go to a file in the
     folder ``out``, unless ``check`` raises LeaseLost by then. A cluster that is started here has at least
@@ -216,7 +218,8 @@ def connect(
     """
     Progress.forget()
     is_local, why = choose_executor(config, num_bytes, better, ray_for)
-    if executor.find_current() is None:
+    is_local = is_local or is_dry_run()
+    if executor.find_current() is None and not is_dry_run():
         say(f"executor: {'local, in this process' if is_local else 'ray'} ({why})")
     if is_local:
         cores, outer = config.num_cpus or len(os.sched_getaffinity(0)), executor.find_current()

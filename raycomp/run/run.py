@@ -28,6 +28,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -43,6 +44,7 @@ from raycomp.config import (
     changed_options,
     exact_share,
     get_config,
+    is_marked,
     to_dict,
 )
 from raycomp.config.commands import name_command
@@ -53,12 +55,17 @@ from raycomp.data.runs import FINISHED
 from raycomp.report.page import INDEX, link_index
 from raycomp.run.executor import GPU_KIND, GPUS, SCORERS, Stats
 from raycomp.run.lease import Lease, check_free, hold_lease
+from raycomp.run.local import MOST_LOCAL_BYTES
 from raycomp.run.progress import keep_events, log_event, name_bottleneck
 from raycomp.words import OK
 
 # Sound samples that cannot be used.
 _UNUSED = (words.CONTAMINATED, words.NO_PRIMITIVE)
 _MEANINGS = {**words.STATUSES, **words.CONTINUAL_STATUSES, **words.PICTURE_STATUSES}
+
+
+class NoneUsable(UserError):
+    """No row of the input can be used, so no result of it is worth keeping."""
 
 
 class Leak(NamedTuple):
@@ -101,7 +108,7 @@ def list_counts(counts: Mapping[str, int]) -> str:
 
 
 def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: str = "rows") -> None:
-    """Raise UserError where all rows are bad, TooMuchBadData where the bad share exceeds ``most_bad``.
+    """Raise NoneUsable where all rows are bad, TooMuchBadData where the bad share exceeds ``most_bad``.
 
     ``said``: the input, as errors name it.
     """
@@ -109,7 +116,7 @@ def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: 
     sound = {status: counts[status] for status in _UNUSED if counts.get(status)}
     if sum(bad.values()) == num_rows - sum(sound.values()):
         reasons = list_counts(bad | sound) or "no rows"
-        raise UserError(f"{said}: none of {num_rows:,} {what} can be used ({reasons})")
+        raise NoneUsable(f"{said}: none of {num_rows:,} {what} can be used ({reasons})")
     _refuse(said, bad, num_rows, what, "max_bad_fraction", most_bad)
 
 
@@ -254,6 +261,8 @@ class Run:
         )
         """Whether files of the input were modified since an earlier start."""
         self.lease = lease
+        self.has_results: Callable[[], bool] = lambda: True
+        """Whether it has something worth keeping when it is refused."""
         self._started_on = previous and previous.get("device")
         self._started_with = (previous or {}).get("gpu")
         self._fingerprint = fingerprint
@@ -288,6 +297,12 @@ class Run:
         self.start_over()
         self.record |= {"device": device, **({"gpu": dict(gpu)} if gpu is not None else {})}
         self.folder.write_json(self.record, files.RUN)
+
+    def end_dry_run(self) -> None:
+        """End a dry run: what follows refuses nothing. A run that is refused before it leaves nothing."""
+        self.has_results = lambda: True
+        if files.is_dry_run():
+            raise DryRun
 
     def start_over(self) -> None:
         """Drop the results of files that were modified since an earlier start: their content may differ.
@@ -390,6 +405,7 @@ def start_run(
     commands: Mapping[str, str] | None = None,
     outputs: Sequence[str] = OUTPUTS,
     cost: Callable[[], str] = str,
+    num_bytes: Callable[[], int] | None = None,
 ) -> Iterator[Run]:
     """Start the run ``kind`` of ``config`` in the folder or uri ``out``, or resume it; publish it afterwards.
 
@@ -397,7 +413,9 @@ def start_run(
     ``rerun`` is the command that repeats the run, where its config does not give it; ``commands`` are more
     lines for the record. ``outputs`` names the results: sub-folders ("tables"), or files at the top
     ("theory.json"). The run's manifest lists their files when the run is published. A finished run must still
-    have them, and is returned unchanged. In a dry run nothing is written, and DryRun reports ``cost()``.
+    have them, and is returned unchanged. In a dry run nothing is written, and DryRun reports ``cost()``: at
+    once, or, where the input's ``num_bytes()`` are few, after the block in a temporary folder, up to
+    ``end_dry_run``.
     Raises ValueError where the folder cannot be written, is held by another process or holds another run, or
     where results of a finished run are missing or changed.
     """
@@ -410,7 +428,12 @@ def start_run(
     record = describe_run(kind, config, fingerprint(), {"Rerun": rerun, **(commands or {})})
     if files.is_dry_run():
         check_free(folder)
-        raise DryRun(report_dry_run(kind, check_run(folder, record), cost))
+        previous = check_run(folder, record)
+        is_finished = previous is not None and previous["status"] == FINISHED
+        if not is_finished and num_bytes is not None and num_bytes() <= MOST_LOCAL_BYTES:
+            with TemporaryDirectory() as place, hold_lease(Folder(place)) as lease, suppress(DryRun):
+                yield Run(record, None, fingerprint, Folder(place), lease, outputs, say)
+        raise DryRun(report_dry_run(kind, previous, cost))
     with hold_lease(folder) as lease:
         previous = check_run(folder, record)
         if previous is None:
@@ -419,6 +442,7 @@ def start_run(
             tidy(folder)  # the run may have been killed just before it did so
         record["id"] = (previous or record).get("id", record["id"])
         run = Run(record, previous, fingerprint, folder, lease, outputs, say)
+        run.has_results = lambda: num_bytes is None
         if run.is_finished:
             say(f"{folder.uri} is finished already; nothing to do")
             yield run
@@ -450,10 +474,12 @@ def _watched(run: Run, first_event: str, rerun: str) -> Iterator[None]:
         except BaseException as error:
             error.add_note(f"to resume: {rerun}")
             is_first = first_event == "begin" and "funnel" not in run.record
-            if is_first and isinstance(error, ValueError) and _holds_nothing(folder):
+            is_void = isinstance(error, NoneUsable) or not run.has_results() or _holds_nothing(folder)
+            if is_first and is_void and isinstance(error, ValueError | TooMuchBadData):
                 run.lease.check()  # corrected, it may be another run
-                folder.remove("logs")
-                folder.remove(files.RUN)
+                names = sorted({*folder.list_names()} - {files.LEASE}, key=lambda name: name == files.RUN)
+                for name in names:
+                    folder.remove(name)
             if not folder.is_local or folder.exists(files.RUN):
                 says = " ".join(str(error).split())
                 log_event("fail", error=type(error).__name__, says=says)
@@ -591,8 +617,15 @@ def refuse_other(previous: dict[str, Any], run: dict[str, Any], folder: Folder) 
     versions = {} if previous["status"] == FINISHED else previous["versions"]
     bound.append((versions, {name: own["versions"].get(name) for name in versions}))
     names = [name for a, b in bound for name in {**a, **b} if a.get(name) != b.get(name)]
-    if names:
-        raise _wrong_folder(folder, f"holds a run that differs in {', '.join(dict.fromkeys(names))}")
+    if not names:
+        return
+    config = get_config(run["kind"])
+    problem = f"holds a run that differs in {', '.join(dict.fromkeys(names))}"
+    if previous["status"] == FINISHED and config and all(is_marked(config, one, "select") for one in names):
+        settings = {one: bound[1][1][one] for one in names}
+        line = command_line(f"raycomp select {shlex.quote(folder.uri)}", settings, f"{folder.uri}-2")
+        raise ValueError(f"out={folder.uri!r}: {problem}; choose again from its scores: {line}")
+    raise _wrong_folder(folder, problem)
 
 
 def report_dry_run(kind: str, previous: dict[str, Any] | None, cost: Callable[[], str]) -> str:

@@ -15,7 +15,7 @@ from raycomp.config.options import SELECT, check
 from raycomp.continual.command import check_prepared, check_streams, fingerprint_methods, fingerprint_streams
 from raycomp.continual.method import METHODS
 from raycomp.curation.config import CurateConfig
-from raycomp.data.files import RUN, WORK, absolute_uri, check_writable
+from raycomp.data.files import absolute_uri, check_writable
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import write_table
 from raycomp.data.runs import digest, fetch_model, find_model, list_scores, read_finished
@@ -30,7 +30,6 @@ from raycomp.sweep import page, result, trials
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import Plan, check_metric, list_metrics, list_stream_metrics, make_plan
 from raycomp.table import format_facts
-from raycomp.training.command import leave_no_start
 from raycomp.training.config import LEAST_GPU
 from raycomp.training.held_out import fingerprint_held_out
 from raycomp.training.journal import check_packages
@@ -79,10 +78,8 @@ def sweep(config: SweepConfig, out: str, say: Say = print, callbacks: Sequence[A
         journal.repair(plan, say)
         cluster = replace(config.cluster, scorers=config.workers)
         how: dict[str, Any] = {"dashboard": True, "say": say, "ray_for": "a sweep searches with Ray Tune"}
-        with (
-            leave_no_start(run.folder, (WORK, "logs", RUN), lambda: run.folder.exists(trials.TRIALS)),
-            connect(cluster, run.folder, run.lease.check, needed, **how) as session,
-        ):
+        run.has_results = lambda: run.folder.exists(trials.TRIALS)
+        with connect(cluster, run.folder, run.lease.check, needed, **how) as session:
             at_once = count_trials(config, session)
             run.bind(session.device, session.gpu)
             work = run.work.at(trials.TRIALS)

@@ -10,8 +10,7 @@ import math
 import os
 import posixpath
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from raycomp import words
-from raycomp.config import DryRun, ModelConfig, TooMuchBadData
+from raycomp.config import DryRun, ModelConfig
 from raycomp.config.change import fingerprint_own
+from raycomp.config.options import check
 from raycomp.core.epochs import EpochPlan
 from raycomp.core.near import Known, key_images, key_texts, merge_keys, merge_known
 from raycomp.core.selection import KEY
@@ -34,8 +34,7 @@ from raycomp.data.runs import check_results, fetch_model, find_model, read_finis
 from raycomp.models.architecture import HUB_CONFIG, ScorerSpec, describe_scorer, fingerprint_scorer
 from raycomp.report.charts import LOW, TALL, Html, Layer, Mark, curves
 from raycomp.report.page import render_page
-from raycomp.run.executor import use
-from raycomp.run.local import MOST_LOCAL_BYTES, Local, connect
+from raycomp.run.local import connect
 from raycomp.run.run import Run, Say, refuse_early, start_run
 from raycomp.run.work import map_files
 from raycomp.table import Numeral, Table, format_facts, number, percent
@@ -136,10 +135,6 @@ def publish(source: str, out: str, say: Callable[[str], object] = print) -> None
     files.check_writable(out)
     if folder.list_names():
         raise ValueError(f"--out {out}: holds other files; name a folder that is empty or new")
-    if files.is_dry_run():
-        raise DryRun(
-            f"dry run of publish: all checks passed, nothing was written; {len(renamed)} files would be"
-        )
     from raycomp.models.clip import load_start, load_tokenizer  # behind all checks
 
     with TemporaryDirectory() as local:
@@ -151,6 +146,9 @@ def publish(source: str, out: str, say: Callable[[str], object] = print) -> None
             load_tokenizer(published)
         except ValueError as error:
             raise ValueError(f"{place}: the model is incomplete ({error})") from error
+        if files.is_dry_run():
+            said = "dry run of publish: all checks passed, nothing was written"
+            raise DryRun(f"{said}; {len(renamed)} files would be")
         for name in renamed:
             folder.write_bytes((Path(local) / name).read_bytes(), name)
     say(f'{out}: load it with open_clip.create_model_and_transforms("local-dir:{out}")')
@@ -162,7 +160,6 @@ _CPUS_FOR_BATCHES = 2
 # Reasons for which a sample of status ok is not a training pair.
 _REASONS = (words.NOT_IN_SUBSET, words.HELD_OUT, words.DUPLICATE_UID)
 _OUTPUTS = (files.CHECKPOINT, journal.METRICS, *TRAINED)
-_OF_A_START = (files.WORK, "logs", "checkpoints", journal.EVENTS, journal.METRICS, files.RUN)
 
 
 @dataclass(frozen=True)
@@ -200,11 +197,8 @@ class _Checked:
         return index, held, EpochPlan(index.rows_S, options.batch_size, options.window, options.seed, mates)
 
     def describe_cost(self) -> str:
-        """Return what a dry run reports. Of a small input the pairs are counted, as a run does first."""
+        """Return what a dry run reports."""
         shards, options = self.pairs.shards, self.config.train
-        if count_bytes(shards) <= MOST_LOCAL_BYTES:
-            with TemporaryDirectory() as work, use(Local(1)):
-                self.index(Folder(work))
         steps = (
             f"{options.steps:,} steps" if options.steps else f"{options.epochs or _EPOCHS} epochs in steps"
         )
@@ -248,6 +242,7 @@ def train(
         commands=list_uses(out),
         outputs=_OUTPUTS,
         cost=checked.describe_cost,
+        num_bytes=lambda: count_bytes(pairs.shards),
     ) as run:
         if not run.is_finished:
             _train(run, checked, say, evaluate, num_threads)
@@ -270,18 +265,15 @@ def _train(
     """Raise ValueError for a batch size or workers that are impossible, and as ``train``."""
     config, pairs, options = checked.config, checked.pairs, checked.config.train
     cluster = replace(config.cluster, scorers=options.num_workers or config.cluster.scorers)
-    with (
-        leave_no_start(run.folder, _OF_A_START, lambda: bool(journal.list_states(run.folder))),
-        connect(
-            cluster,
-            run.folder,
-            run.lease.check,
-            (options.num_workers or 1) + _CPUS_FOR_BATCHES,
-            say=say,
-            num_bytes=lambda: count_bytes(pairs.shards),
-            gpus_per_scorer=options.gpus_per_worker,
-        ) as session,
-    ):
+    with connect(
+        cluster,
+        run.folder,
+        run.lease.check,
+        (options.num_workers or 1) + _CPUS_FOR_BATCHES,
+        say=say,
+        num_bytes=lambda: count_bytes(pairs.shards),
+        gpus_per_scorer=options.gpus_per_worker,
+    ) as session:
         if num_threads is None and session.is_local:
             num_threads = os.cpu_count()  # the number that one rank on Ray has: weights depend on it
         if num_threads is not None and session.device == "cpu":
@@ -293,11 +285,10 @@ def _train(
                 f"train.workers=none: must be set on an elastic cluster; set {session.least_scorers} to "
                 f"{session.num_scorers}"
             )
-        if options.batch_size < session.num_scorers:
-            raise ValueError(
-                f"train.batch_size={options.batch_size}: must be at least {session.num_scorers}, one pair "
-                "per worker"
-            )
+        wanted = f"at least {session.num_scorers}, one pair per worker"
+        check(options.batch_size >= session.num_scorers, "train.batch_size", options.batch_size, wanted)
+        run.end_dry_run()
+        run.has_results = lambda: bool(journal.list_states(run.folder))
         image, kinds = checked.spec.image, tuple(sorted(index.kinds))
         draw = Drawing(image, config.model, options, pairs.max_pixels, kinds, index.most_negatives)
         training = journal.Training(
@@ -329,19 +320,6 @@ def _train(
             status = fit(training, ranks, run.lease.check, say)
         more: dict[str, Any] = {"held_out": held.describe(known)} if held else {}
     _close(run, training, index, session.num_scorers, status.resumed, {"warnings": list(warnings), **more})
-
-
-@contextmanager
-def leave_no_start(folder: Folder, names: Sequence[str], has_results: Callable[[], bool]) -> Iterator[None]:
-    """Remove the files of a run that is refused before it has results: with corrected options it may be
-    another run."""
-    try:
-        yield
-    except (ValueError, TooMuchBadData):
-        if not has_results():
-            for name in names:
-                folder.remove(name)
-        raise
 
 
 def _close(

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import shlex
 import shutil
 import tarfile
 from collections import Counter
@@ -20,6 +21,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 import raycomp
+from raycomp.cli import main
 from raycomp.config import ScorerConfig, TooMuchBadData, override, override_all
 from raycomp.curation import command as curate_command
 from raycomp.curation.config import SelectConfig, make_selection
@@ -137,6 +139,13 @@ def test_a_finished_run_does_nothing_and_another_is_refused(curated, tmp_path, m
     assert digests(out, ".") == before
     with pytest.raises(ValueError, match=r"differs in attribute\.nonces"):
         raycomp.curate(override(config, "attribute.nonces", 3), str(out))
+    with pytest.raises(
+        ValueError, match=r"differs in attribute\.keep; choose again from its scores: "
+    ) as refused:
+        raycomp.curate(override(config, "attribute.keep", 0.3), str(out))
+    line = str(refused.value).partition("from its scores: ")[2]
+    assert main([*shlex.split(line)[1:-1], str(tmp_path / "again")]) == 0
+    assert json.loads((tmp_path / "again/run.json").read_text())["config"]["attribute"]["keep"] == 0.3
     shutil.copytree(out, tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy/shards")
     with pytest.raises(ValueError, match=r"was finished, but .*/shards/00000000\.tar: is missing"):

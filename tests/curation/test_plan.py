@@ -27,7 +27,7 @@ def write(folder: Path, count: int, per_shard: int) -> Path:
 
 def sample(folder: Path) -> plans.TimedRows:
     shards = expand_input(str(folder))
-    return take_sample(shards, [shard["size"] for shard in fingerprint_shards(shards)], str(folder))
+    return take_sample(shards, [shard["size"] for shard in fingerprint_shards(shards)])
 
 
 def test_a_broken_first_shard_does_not_count(tiny_scorer, tmp_path):
@@ -75,10 +75,29 @@ def test_input_without_a_usable_row_is_one_line(tiny_scorer, tmp_path, capsys):
             if members is None:
                 (tmp_path / kind / f"{i}.tar").write_bytes(b"no tar " * 999 * (i > 0))
         sets = [f"input={tmp_path / kind}", f"scorer.model={tiny_scorer.model}", "scorer.weights=random:0"]
-        line = ["curate", *(f"--set={one}" for one in sets), "--out", str(tmp_path / "out"), "--dry-run"]
-        assert main(line) == 2
+        line = ["curate", *(f"--set={one}" for one in sets), "--out", str(tmp_path / "out")]
+        assert main([*line, "--dry-run"]) == 2
         said = capsys.readouterr().err.strip()
-        assert "no usable row" in said and "\n" not in said and str(tmp_path / kind) in said
+        assert "none of" in said and "\n" not in said
+        assert main(line) == 2 and said in capsys.readouterr().err, "the run says the same"
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_slow_stage_is_measured_on_a_few_rows(monkeypatch):
+    calls: list[int] = []
+
+    def work(table: pa.Table) -> pa.Table:
+        calls.append(len(table))
+        clock[0] += len(table) * 2.0
+        return table
+
+    clock, table = [0.0], pa.table({"x": range(256)})
+    monkeypatch.setattr(plans.time, "perf_counter", lambda: clock[0])
+    done, row_s = plans._time_stage(work, table, plans._STAGE_S)
+    assert (len(done), row_s, calls) == (8, 2.0, [8]), "16 s are above the limit"
+    done, row_s = plans._time_stage(work, table, 100.0)
+    assert (len(done), row_s, calls) == (50, 2.0, [8, 8, 50])
+    assert plans._time_stage(work, table.slice(0, 0), 100.0)[1] == 0
 
 
 # An hour of a GPU for a million pairs, and 48 hours of a core to feed it; 32 hours of a core to score.

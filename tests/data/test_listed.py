@@ -78,6 +78,10 @@ def test_texts_next_to_images(tmp_path):
     assert found["a/0.jpg"]["caption"] == "a dog 0\n" and found["a/0.jpg"]["url"] == "https://a.org/0"
     assert json.loads(found["a/0.jpg"]["json"]) == {"nsfw": 0.5, "url": "https://a.org/0"}
     assert found["a/1.jpg"]["status"] == "no_caption"
+    (one,) = read(tmp_path / "a/0.jpg")
+    assert one["key"] == "0.jpg" and one["caption"] == "a dog 0\n" and one["url"] == "https://a.org/0"
+    with pytest.raises(ValueError, match=r"a/1\.jpg': has no text: write its caption to .*a/1\.txt"):
+        read(tmp_path / "a/1.jpg")
 
 
 def test_uids_depend_on_paths_and_captions_alone(tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ import pyarrow.compute as pc
 from raycomp import words
 from raycomp.config import UserError
 from raycomp.config.options import Machine
+from raycomp.config.waits import say_if_slow
 from raycomp.core.selection import bucket_of, find_firsts, parse_uids
 from raycomp.curation.config import CurateConfig, SelectionRule, make_pool_selection
 from raycomp.curation.score.columns import list_own_columns, write_metadata
@@ -478,6 +480,8 @@ def _read_parts(
 
 
 NUM_ROWS = 256
+# A slow stage is measured on fewer rows.
+_STAGE_S, _LEAST_ROWS = 7.0, 8
 _BLOCK_ROWS = 64
 _MOST_SHARDS, _MOST_EXAMINED = 16, 64
 _BYTES = {"float32": 4, "float16": 2}
@@ -496,10 +500,13 @@ class TimedRows(NamedTuple):
     names: list[str]
     passed_over: list[str]
     """Shards that were read and are damaged, or hold no usable row."""
+    statuses: Counter[str] | None = None
+    """Where ``table`` and ``passed_over`` are the whole input: its rows that are not in ``table``."""
 
 
 def plan(config: CurateConfig) -> str:
-    """Return shards, samples, time, bytes and cost per million pairs, from up to 256 rows of a few shards.
+    """Return shards, samples, time, bytes and cost per million pairs, from up to 256 rows of a few shards, in
+    some 20 seconds after the model is loaded.
 
     The shards are undamaged and of medium size; the number of samples is estimated by bytes. Cost is in
     worker hours, in money if ``cluster.price_per_hour`` is set, and for each of ``cluster.machines``. Raises
@@ -510,8 +517,8 @@ def plan(config: CurateConfig) -> str:
     sizes = [int(shard["size"]) for shard in fingerprint_shards(shards)]
     spec = describe_scorer(config.scorer)
     check_embeddings(shards, config.scorer.model, spec.embedding_dim)
-    sample = take_sample(shards, sizes, config.input)
-    seconds, device = _time_stages(config, spec, sample)
+    sample = take_sample(shards, sizes)
+    million, device = _time_stages(config, spec, sample)
     samples = round(sample.num_rows * sum(sizes) / sample.num_bytes)
     names, passed_over = (
         part[0] if len(part) == 1 else f"{len(part):,} shards ({', '.join(part[:1])}, ...)"
@@ -523,11 +530,10 @@ def plan(config: CurateConfig) -> str:
         "samples": f"about {samples:,}, by bytes: {sample.num_rows:,} in {sample.num_bytes / 1e6:,.3f} MB "
         f"of {names}",
         "scores": f"about {stored / 1e9:,.3f} GB",
-        "measured": f"{len(sample.table):,} rows of these, one worker on {device}, files read once before",
+        "measured": f"up to {len(sample.table):,} of these, one worker on {device}, files read once before",
     }
     if sample.passed_over:
         facts["passed"] = f"over {passed_over}: incomplete, or without a usable row"
-    million = {stage: value / len(sample.table) * 1e6 for stage, value in seconds.items()}
     hours, millions = sum(million.values()) / 3600, samples / 1e6  # of one worker, per million pairs
     facts["cost"] = f"{hours:,.1f} worker hours per million pairs, {hours * millions:,.3f} in all"
     if config.cluster.price_per_hour is not None:
@@ -535,7 +541,8 @@ def plan(config: CurateConfig) -> str:
         facts["price"] = f"{price:,.2f} per million pairs, {price * millions:,.2f} in all"
     _, workers = config.cluster.span or (1, 1)
     total = hours * millions / workers
-    took = f"{total:,.1f} hours" if total >= 1 else f"{60 * total:.1f} minutes"
+    units = ("hours", 1.0), ("minutes", 60.0), ("seconds", 3600.0)
+    took = next(f"{total * size:,.1f} {name}" for name, size in units if total * size >= 2 or size == 3600)
     facts["time"] = f"about {took} on {workers} worker{'s' * (workers > 1)} like this one"
     tables = [Table("", ("stage", Column("time", "s per million pairs", 0)), [*million.items()])]
     if config.cluster.machines:
@@ -549,11 +556,11 @@ def plan(config: CurateConfig) -> str:
     return "\n\n".join([format_facts(facts), *(table.to_text() for table in tables)])
 
 
-def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) -> TimedRows:
+def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int]) -> TimedRows:
     """Read undamaged shards from the medium size outwards until there are 256 rows or 16 shards.
 
-    Damaged shards are used only if there are no others. Raises ValueError naming the input ``spec`` if 64
-    shards hold no usable row.
+    Damaged shards are used only if there are no others. Raises NoneUsable if 64 shards hold no usable
+    row.
     """
     by_size = sorted(range(len(shards)), key=lambda i: (sizes[i], i))
     middle = (len(by_size) - 1) // 2
@@ -575,8 +582,7 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) ->
             (whole if rows == found.total() else partial)[index] = rows
     chosen = whole or dict(list(partial.items())[:1])
     if not chosen:
-        said = ", ".join(f"{number:,} {status}" for status, number in statuses.most_common(3))
-        raise ValueError(f"input={spec!r}: no usable row in {len(examined):,} of its shards ({said})")
+        check_bad_rows("input", statuses, 1.0)
     started = time.perf_counter()
     blocks = (islice(read_shard(shards[index], _BLOCK_ROWS), NUM_ROWS // _BLOCK_ROWS) for index in chosen)
     table = pa.concat_tables(chain.from_iterable(blocks))
@@ -586,32 +592,47 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int], spec: str) ->
     passed_over = [shards[index].name for index in examined if index not in chosen]
     names = [shards[index].name for index in chosen]
     num_bytes = sum(sizes[index] for index in chosen)
-    return TimedRows(table, read_s, sum(chosen.values()), num_bytes, names, passed_over)
+    num_rows, others = sum(chosen.values()), statuses - Counter(table[words.STATUS].to_pylist())
+    is_whole = len(examined) == len(shards) and len(table) == num_rows
+    return TimedRows(table, read_s, num_rows, num_bytes, names, passed_over, others if is_whole else None)
 
 
 def _time_stages(config: CurateConfig, spec: ScorerSpec, sample: TimedRows) -> tuple[dict[str, float], str]:
-    """Run every stage over the sample in this process; return seconds by stage, and the device.
-
-    The first call of a stage, which sets up, is not timed.
-    """
-    seconds, table, device = {READ: sample.read_s}, sample.table, ""
+    """Run every stage over the sample in this process; return seconds per million samples by stage, and the
+    device. All rows are decoded. Raises as ``curate`` where the sample is the whole input."""
+    seconds, table, device = {READ: sample.read_s / len(sample.table) * 1e6}, sample.table, ""
+    weight = 1.0  # rows of the sample that a row of the table stands for
     for stage in (*align_stages(config, spec), *attribute_stages(config)):
-        work = stage.start()
-        work(table.filter(pc.equal(table[words.STATUS], words.OK)).slice(0, 1))
-        started = time.perf_counter()
-        table = work(table)
-        seconds[stage.name] = time.perf_counter() - started
+        with say_if_slow(f"measuring {stage.name}"):
+            work, limit_s = stage.start(), inf if stage.name == "decode" else _STAGE_S
+            work(table.filter(pc.equal(table[words.STATUS], words.OK)).slice(0, 1))  # sets up, not timed
+            table, row_s = _time_stage(work, table, limit_s)
+        seconds[stage.name] = row_s / weight * 1e6
         statuses = table[words.STATUS].to_pylist()
-        if stage.name == "decode" and words.OK not in statuses:
-            counts = Counter(statuses).most_common(3)
-            said = ", ".join(f"{number:,} {status}" for status, number in counts)
-            raise ValueError(f"input={config.input!r}: no usable row among {len(table):,} ({said})")
+        if stage.name == "decode":
+            others, most_bad = sample.statuses, config.max_bad_fraction
+            check_bad_rows(
+                "input", Counter(statuses) + (others or Counter()), 1 if others is None else most_bad
+            )
         if stage.name == "align":
             # As many usable rows as are attributed; the choice of rows does not affect time.
             usable = np.flatnonzero([status == words.OK for status in statuses])
-            table = table.take(pa.array(usable[: max(1, round(config.pool * len(usable)))]))
-            device = str(work.device.place)
+            row_M = usable[: max(1, round(config.pool * len(usable)))]
+            weight, device = len(table) / max(1, len(row_M)), str(work.device.place)
+            table = table.take(pa.array(row_M))
     return seconds, device
+
+
+def _time_stage(work: Any, table: pa.Table, limit_s: float) -> tuple[pa.Table, float]:
+    """Return the first rows after the stage, as many as the limit allows, and its seconds per row."""
+    num, least = 0, min(_LEAST_ROWS, len(table))
+    while num < least:
+        num, started = least, time.perf_counter()
+        done = work(table.slice(0, num))
+        row_s = (time.perf_counter() - started) / num
+        # After the first, small call as many as there is time for.
+        least = int(min(len(table), limit_s / max(row_s, 1e-9))) if num == _LEAST_ROWS else 0
+    return (done, row_s) if num else (table, 0.0)
 
 
 def price_machines(machines: Sequence[Machine], cpu_s: float, scorer_s: float, scorer_cores: int) -> Table:
