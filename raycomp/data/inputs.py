@@ -376,24 +376,22 @@ def _part_folder(pattern: str, prefix: str, columns: ColumnsConfig) -> list[Shar
     """
     filesystem, root = resolve(pattern)
     scheme = f"{name}://" if (name := files.split_uri(pattern)[0]) else ""
-    stem, is_one = posixpath.splitext(root)[0], filesystem.get_file_info(root).is_file  # one picture, or many
-    listed = [root, *(stem + end for end in _TEXTS)] if is_one else _list_files(filesystem, root, True)
-    root = posixpath.dirname(root) if is_one else root
-    names = sorted(name for file in listed if not _is_hidden(name := posixpath.relpath(file, root)))
-    if is_one:
-        names = [name for name in names if files.Folder(scheme + root).exists(name)]
-    images = _list_images(names)
+    one = posixpath.basename(root) if filesystem.get_file_info(root).is_file else ""  # a single picture
+    root = posixpath.dirname(root) if one else root
+    paths = (posixpath.relpath(file, root) for file in _list_files(filesystem, root, not one))
+    names = sorted(file for file in paths if not _is_hidden(file))
+    images = [one] if one else _list_images(names)
     found = pair_texts(names, images)
     if not any(one.lower().endswith(".txt") for own in found.values() for one in own):
-        if is_one:
-            said = f"has no text: write its caption to {stem}.txt, or name its folder, {root}"
-            raise refuse_input(pattern, said)
+        if one:
+            text = posixpath.join(root, f"{posixpath.splitext(one)[0]}.txt")
+            raise refuse_input(pattern, f"has no text: write its caption to {text}, or name its folder")
         said = "write captions.csv with the columns file_name and caption, or a .txt of the same name"
         raise refuse_input(
             pattern, f"holds {len(images):,} images and no captions; {said} next to each image"
         )
     paired = {one for own in found.values() for one in own}
-    alone = [name for name in names if name.lower().endswith(".txt") and name not in paired]
+    alone = [name for name in names if not one and name.lower().endswith(".txt") and name not in paired]
     shards = []
     for folder, inside in group_by(sorted([*images, *alone]), posixpath.dirname).items():
         for start in range(0, len(inside), PART_IMAGES):

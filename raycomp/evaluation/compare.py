@@ -169,10 +169,8 @@ def warn_other_targets(
 def warn_other_options(
     named: str, first: dict[str, Any], second: dict[str, Any], names: tuple[str, str], is_same: bool
 ) -> list[str]:
-    """Report the options that a benchmark's two records differ in, else whether its files do.
-
-    ``named``: the benchmark as the first one names it. ``is_same``: both scored the same rows.
-    """
+    """Report the options of a benchmark that two records differ in, else whether its files do; ``is_same``:
+    both scored the same rows."""
     name, group = name_own(named), "own" if is_own(named) else named
     groups = (group, "columns") if is_same else (group, "columns", "overlap", "max_pixels")
     own, others = (dict(flatten(one["config"])) for one in (first, second))

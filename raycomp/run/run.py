@@ -226,7 +226,7 @@ PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "n
 OUTPUTS = (*"scores metadata marks subset shards negatives exports state judges".split(), "context.parquet")
 """The results of a command that names no others: sub-folders, and files at the top."""
 _MOST_EXAMPLES = 10
-_LONGEST_LINE = 2000
+_LONGEST_LINE, _OF_A_START = 2000, (files.RUN, files.LEASE)
 _RESUMABLE = (OSError, LeaseLost, ClusterFailed)
 _MOST_NAMES = 5
 Say = Callable[[str], None]
@@ -474,7 +474,8 @@ def _watched(run: Run, first_event: str, rerun: str) -> Iterator[None]:
         except BaseException as error:
             error.add_note(f"to resume: {rerun}")
             is_first = first_event == "begin" and "funnel" not in run.record
-            is_void = isinstance(error, NoneUsable) or not run.has_results() or _holds_nothing(folder)
+            is_void = isinstance(error, NoneUsable) or not run.has_results()
+            is_void = is_void or all(one in _OF_A_START or one[:5] == "logs/" for one in folder.find_names())
             if is_first and is_void and isinstance(error, ValueError | TooMuchBadData):
                 run.lease.check()  # corrected, it may be another run
                 names = sorted({*folder.list_names()} - {files.LEASE}, key=lambda name: name == files.RUN)
@@ -489,11 +490,6 @@ def _watched(run: Run, first_event: str, rerun: str) -> Iterator[None]:
                         _keep_failure(run, says)
             raise
         log_event("finish", funnel=run.record["funnel"])
-
-
-def _holds_nothing(folder: Folder) -> bool:
-    start = (files.RUN, files.LEASE)
-    return all(name in start or name.startswith("logs/") for name in folder.find_names())
 
 
 def _keep_failure(run: Run, says: str) -> None:

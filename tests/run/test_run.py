@@ -247,7 +247,7 @@ def test_a_selection_starts_with_the_record_that_its_options_are_from(tmp_path, 
     monkeypatch.setattr(command, "read_finished", lambda source: next(found))
     monkeypatch.setattr(command, "list_scores", lambda run, source: [])
 
-    def start_run(kind, config, fingerprint, *rest):
+    def start_run(kind, config, fingerprint, *rest, **more):
         asked.extend([fingerprint(), fingerprint()])
         raise KeyboardInterrupt
 
