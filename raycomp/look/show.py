@@ -28,7 +28,7 @@ from raycomp.language.overlap import normalise_caption
 from raycomp.negatives.page import explain_caption
 from raycomp.probe.pas import explain_targets
 from raycomp.report.charts import join, tag
-from raycomp.table import Column, Estimate, Table, format_facts, read_csv, write_cell
+from raycomp.table import Column, Estimate, Table, format_facts, plain, read_csv, write_cell
 from raycomp.words import CAPTION, KEY, MACRO, MICRO, UID, URL
 
 MOST_LISTED = 20
@@ -181,7 +181,7 @@ class Figure(NamedTuple):
 def say_figure(figure: Figure) -> tuple[str, str]:
     """Return the value with its interval, and the unit."""
     low, high = (float("nan") if end is None else end for end in (figure.low, figure.high))
-    return write_cell(Estimate(figure.value, low, high)), figure.unit
+    return plain(write_cell(Estimate(figure.value, low, high))), figure.unit
 
 
 def list_figures(run: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Figure]:
@@ -232,7 +232,7 @@ def list_figures(run: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Figur
 def _figure(name: str, row: Row, value: str, unit: str = "") -> dict[str, Figure]:
     """Return the figure of a row whose interval is ``low`` and ``high``, under its name; none for NaN."""
     numbers = (row.get(column) for column in (value, "low", "high"))
-    found, low, high = (None if one is None or one != one else one for one in numbers)
+    found, low, high = (None if one in (None, "") or one != one else one for one in numbers)
     return {} if found is None else {name: Figure(found, low, high, unit)}
 
 

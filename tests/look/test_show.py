@@ -135,6 +135,10 @@ def test_runs_of_other_kinds_open_with_their_main_figures(tmp_path):
     assert run.table()["trial"].to_pylist() == ["one"]
     name = "train.loss=clip: valse, development seeds"
     assert list(run.figures().items())[2:] == [(name, Figure(0.5, 0.25, 0.75))]
+    rows = [("track", "method", "metric", "mean", "low", "high"), ("world", "frozen", "last", -3.5, "", "")]
+    (tmp_path / "continual/continual.csv").write_text(write_csv(rows))  # one seed: no interval
+    open_made(tmp_path / "continual", "continual", "continual.csv")
+    assert "world, frozen: last -3.5000 percent" in show(tmp_path / "continual")
     (tmp_path / "audit").mkdir()
     run = open_made(tmp_path / "audit", "audit", warnings=["<script>alert(1)</script>"])
     assert run.config == get_config("audit")()
