@@ -440,8 +440,9 @@ def say_noise(run: Mapping[str, Any]) -> str:
         return ""
     is_ranked = kind != "negatives" or config["negatives"].get("rank", True)
     if own := is_ranked and (config.get("model") or config.get("scorer")):
-        said = f"Random weights ({own['weights']}): every score and every choice by score is noise."
-        return said if own["weights"].startswith("random:") else ""
+        weights = own.get("weights", "")
+        said = f"Random weights ({weights}): every score and every choice by score is noise."
+        return said if weights.startswith("random:") else ""
     places = [config.get(name) for name in ("images", "input", "first", "second")]
     for place in filter(None, (run.get("source"), *places, *config.get("runs", ()))):
         with suppress(ValueError, OSError):
