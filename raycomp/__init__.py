@@ -99,7 +99,7 @@ def _make_config(kind: type, given: Any, options: Mapping[str, Any]) -> Any:
         if "input" in options:
             raise TypeError(f"config={given!r:.80} and input={options['input']!r}: the input is named twice")
         given, options = None, {"input": "::".join(map(os.fspath, places)), **options}
-    return override_all(kind() if given is None else given, options)
+    return override_all(kind() if given is None else given, options).check_typed(options)
 
 
 def _call(name: str, *values: Any, **more: Any) -> Any:

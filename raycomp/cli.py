@@ -202,8 +202,9 @@ def read_values(command_name: str, command: Command, line: Line) -> list[Any]:
                 raise ValueError(f"{metavar}: is missing; it is {text}")
             values.append(words.pop(0))
     if words:
-        model = f"; a model is named by --weights {words[0]}" if "--weights" in command.short else ""
-        raise ValueError(f"{words[0]!r}: is one word too many{model}; see --help")
+        data = next((one for one in command.matter.split() if one in ("model.weights", "curated")), "")
+        named = f"; name it by --{data.removeprefix('model.')} {words[0]}" if data else ""
+        raise ValueError(f"{words[0]!r}: is one word too many{named}; see --help")
     if "--out" in command.flags and not {"--out", "--save-config", "--atlas", "--dry-run"} & {*flags}:
         raise ValueError("--out: is missing; name the folder of the results, --out DIR")
     return values
@@ -215,13 +216,13 @@ def _make_config(name: str, command: Command, line: Line, options: dict[str, str
     if preset and line.config:
         raise ValueError(f"--preset {preset} and {line.config!r}: are two configs; name one")
     if line.config:
-        return load_config(line.config, command.config, options)
+        return load_config(line.config, command.config, options).check_typed(options)
     if not preset:
-        return override_all(command.config(), options)
+        return override_all(command.config(), options).check_typed(options)
     known = list_presets(name)
     check_choice("--preset", preset, [*known])
     try:
-        return load_config(known[preset], command.config, options)
+        return load_config(known[preset], command.config, options).check_typed(options)
     except ValueError as error:
         raise ValueError(str(error).replace(known[preset], f"--preset {preset}")) from error
 

@@ -61,6 +61,16 @@ MISTAKES = [
     ("curate input=a", ["--out: is missing"]),
     ("select --out x", ["DIR: is missing"]),
     ("show a b", ["'b': is one word too many"]),
+    ("evaluate a -o x", ["'a': is one word too many; name it by --weights a"]),
+    ("sweep a -o x", ["'a': is one word too many; name it by --curated a"]),
+    (
+        "train a --preset negclip --steps 3 --epochs 2 -o x",
+        ["train.epochs=2: must be none with train.steps=3"],
+    ),
+    ("train a --preset negclip -o x", ["negatives=None: must be a folder", "add --negatives DIR"]),
+    ("curate a --rule align_only --align.keep 0.7 -o x", ["align.keep=0.7: is not used by rule align_only"]),
+    ("curate a --rule full --attribute.keep 0.3 -o x", ["is not used by rule full; it keeps all pairs"]),
+    ("curate a --rule random --attribute.nonces 3 -o x", ["rule random; it does not rank by PAS"]),
     ("curate broken.py --out x", ["broken.py: SyntaxError"]),
     ("curate failing.py:imports --out x", ["ModuleNotFoundError", "no_such_module"]),
     ("curate jobs/real_photos.py:nothing --out x", ["no function 'nothing', it has config, openai"]),
@@ -93,6 +103,7 @@ def test_what_people_type_is_read_as_they_mean_it(tmp_path, monkeypatch):
     """Words and flags in any order; a line and the options that it sets."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.yaml").write_text("align.keep: 0.6\nattribute.keep: 0.3\n")
+    (tmp_path / "b.yaml").write_text("train.epochs: 3\ntrain.warmup: 0.1\n")
     for command, line, options in [
         ("curate", "photos -o x --align.keep 0.6", {"input": "photos", "align.keep": 0.6}),
         ("curate", "--align.keep=0.6 photos --out=x", {"input": "photos", "align.keep": 0.6}),
@@ -113,11 +124,16 @@ def test_what_people_type_is_read_as_they_mean_it(tmp_path, monkeypatch):
          {"input": "out/a", "negatives": "n", "train.loss": "negclip", "train.epochs": 10,
           "train.batch_size": 1024, "train.warmup": 0.0922, "train.weight_decay": 0.5, "train.beta2": 0.999,
           "train.eps": 1e-8, "train.autocast": True}),
+        ("train", "out/a b.yaml --steps 7 -o x", {"input": "out/a", "train.steps": 7, "train.warmup": 0.1}),
+        ("sweep", "--model a.json --steps 7 -o x", {"model.name": "a.json", "train.steps": 7}),
+        ("probe", "pas out/a -o x", {"input": "out/a"}),
+        ("curate", "a --rule random --attribute.pool 1 --attribute.nonces 3 -o x",
+         {"input": "a", "select.rule": "random", "attribute.pool": 1, "attribute.nonces": 3}),
         ("evaluate", "--weights out/clip --benchmarks retrieval -o x",
          {"model.weights": "out/clip", "benchmarks": ("retrieval",)}),
         ("sweep", "--space a=grid(1,2) --space b=3 -o x", {"space": "a=grid(1,2) b=3"}),
     ]:  # fmt: skip
-        config, out = read(command, line)
+        *_, config, out = read(command, line)
         assert out == "x" and config == override_all(type(config)(), options), line
     assert read("select", "out/a align.keep=0.6 -o x") == ("out/a", {"align.keep": "0.6"}, "x")
     assert read("compare", "a=one two -o x") == (["a=one", "two"], "x")

@@ -186,6 +186,10 @@ def override_all(config: Any, values: Mapping[str, Any], prefix: str = "") -> An
             groups.setdefault(name, {})[below] = value
         else:
             changes[name] = _read(prefix + path, hints[name], value)
+    for one in dataclasses.fields(config):  # {"instead": PATH}: where it alone is set, PATH is none
+        other = one.metadata.get("instead", "").rpartition(".")[2]
+        if other and changes.get(one.name) is not None:
+            changes.setdefault(other, None)
     for name, inner in groups.items():
         group = changes.get(name, getattr(config, name)) or get_group(hints[name])()
         changes[name] = override_all(group, inner, f"{prefix}{name}.")
@@ -379,8 +383,11 @@ def _read_text(path: str, kind: Any, options: Mapping[str, Any]) -> Any:
     if not isinstance(values, Mapping):
         wanted = "options by name, as in align.keep: 0.5"
         raise ValueError(f"{path}: must hold {wanted}; an input is input={path}")
+    typed = [one for one in list_options(kind) if options.get(one.path) not in (None, "none")]
+    instead = {one.marks.get("instead") for one in typed}
     try:
-        return override_all(kind(), {**dict(_each_once(flatten(values))), **options})
+        own = {path: value for path, value in _each_once(flatten(values)) if path not in instead}
+        return override_all(kind(), {**own, **options})
     except ValueError as error:
         is_named = any(f"{name}=" in str(error) or f"{name!r}:" in str(error) for name in options)
         raise error if is_named else ValueError(f"{path}: {error}") from error

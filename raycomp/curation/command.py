@@ -198,8 +198,9 @@ def select(source: str, settings: Mapping[str, Any], out: str, say: Say = print)
 def _fewer(config: CurateConfig) -> dict[str, Any]:
     """Return the options of a choice of 4/5 of the config's kept share; a draw's name holds its share."""
     keep = round(0.8 * config.attribute.keep, 4)
-    is_draw = rules.get_rule(config.select.rule).attribute_by == rules.DRAW
-    draw = {"select.rule": rules.name_draw(config.align.keep, keep)} if is_draw else {}
+    rule = rules.get_rule(config.select.rule)
+    name = "align_only" if rule.keeps_all else rules.name_draw(config.align.keep, keep)
+    draw = {"select.rule": name} if rule.keeps_all or rule.attribute_by == rules.DRAW else {}
     return {"attribute.keep": keep, **draw}
 
 

@@ -68,6 +68,7 @@ RULES = {
     "displacement": Rule(attribute_by=DISPLACEMENT, columns=("phrases",)),
     "pas_residual": Rule(attribute_by=RESIDUAL, columns=("caption", "phrases")),
 }
+_OF_PAS = ("attribute.aggregate", "attribute.unit", "attribute.targets", "attribute.nonces")
 # The column that a measure is computed from, for measures that are no columns.
 COLUMN_OF = {NUM_WORDS: words.CAPTION, NUM_PHRASES: words.PHRASES, DISPLACEMENT: words.PHRASES}
 _DRAWN = re.compile(r"align(\d{1,9}(?:\.\d{1,9})?)_random(\d{1,9}(?:\.\d{1,9})?)", re.ASCII)
@@ -91,6 +92,18 @@ def get_rule(name: str) -> Rule:
         own = "; or alignA_randomB with your own shares, as in align70_random50; or FILE.py:NAME"
         check_choice(OPTION, name, tuple(RULES), own)
     return RULES[key]
+
+
+def explain_unused(name: str, path: str, is_measured: bool) -> str | None:
+    """Return what counts in place of an option that the rule of that name does not use, None if it does. PAS
+    that is measured is shown, so its options have an effect without a rule that ranks by it."""
+    rule = get_rule(name)
+    shares = ("align.keep", "attribute.keep") if rule.keeps_all else ("align.keep",)
+    if path in shares and not rule.attribute_by:
+        return "it keeps all pairs" if rule.keeps_all else "its share is attribute.keep"
+    by_pas = rule.attribute_by in PAS_MEASURES or is_own(name) or path in _OF_PAS[2:]  # which rows have one
+    is_used = path not in _OF_PAS or is_measured or (by_pas and rule.attribute_by)
+    return None if is_used else "it does not rank by PAS"
 
 
 def find_parameters(name: str) -> tuple[str, ...]:
@@ -348,6 +361,12 @@ class CurateConfig(OptionGroup):
                 wanted += f"; or set align.keep={named_first} and attribute.keep={named_second} too"
             check(False, "select.rule", self.select.rule, wanted)
 
+    def check_typed(self, options: Mapping[str, Any]) -> Any:
+        for path, value in options.items():
+            if why := explain_unused(self.select.rule, path, bool(self.pool)):
+                raise ValueError(f"{path}={as_setting(value)}: is not used by rule {self.select.rule}; {why}")
+        return self
+
     @property
     def has_marks(self) -> bool:
         """Whether rows can be dropped by anything but the rule's gates."""
@@ -461,11 +480,12 @@ def choose_config(
             continue
         if is_marked(CurateConfig, path, "update"):
             has, line = as_setting(dict(flatten(curated))[path]), update_line(source, path, value)
-            raise ValueError(f"{path}: the scores have {path}={has}; change them: {line}")
+            both = f"or, to keep both, curate into another folder with --{path} {as_setting(value)}"
+            raise ValueError(f"{path}: the scores have {path}={has}; change them in place: {line}; {both}")
         allowed = ", ".join(option.path for option in list_options(CurateConfig, "select"))
         raise ValueError(f"{path}: select cannot change it, its options are {allowed}; run curate instead")
     scored = read_config(curated)
-    config = override_all(scored, {"attribute.pool": None, **settings})
+    config = override_all(scored, {"attribute.pool": None, **settings}).check_typed(settings)
     keep, targets = config.align.keep, config.attribute.targets
     if get_rule(config.select.rule).attribute_by and keep > scored.pool:
         most = f"at most {scored.pool}, the share of the corpus that was attributed"

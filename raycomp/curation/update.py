@@ -121,7 +121,7 @@ def _next_config(
         check_path(CurateConfig, path)
         if not is_marked(CurateConfig, path, "update"):
             raise ValueError(f"{path}: would change scores, which an update keeps; curate into a new folder")
-    config = override_all(read_config(run["config"]), settings)
+    config = override_all(read_config(run["config"]), settings).check_typed(settings)
     if folder.exists(REMOVED_LIST):
         config = replace(config, removed=folder.at(REMOVED_LIST))  # also after a move
     if add is not None:

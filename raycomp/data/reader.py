@@ -26,7 +26,7 @@ from pyarrow import fs
 
 from raycomp import words
 from raycomp.data import samples
-from raycomp.data.files import resolve
+from raycomp.data.files import Folder, resolve
 from raycomp.data.inputs import FOLDER, LIST, LISTS, ShardPath, pair_texts, refuse_input
 from raycomp.data.parquet import read_columns
 from raycomp.data.parquet_input import add_embeddings, extract_table, read_table
@@ -461,7 +461,10 @@ def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> No
         folder, root = posixpath.dirname(path), shard.columns.root
         opened = (samples.open_image(filesystem, folder, image, root) for image in images)
         if images and not any(isinstance(one, bytes) for one in opened):
-            said = f"such as {images[0][:80]!r} below {root or folder}; set columns.root to their folder"
+            place = Folder(posixpath.dirname(shard.uri))
+            inner = [place.at(name) for name in place.list_folders() if place.exists(name, images[0])]
+            cure = f"add --columns.root {inner[0]}" if len(inner) == 1 else "set columns.root to their folder"
+            said = f"such as {images[0][:80]!r} below {root or folder}; {cure}"
             raise refuse_input(shard.uri, f"none of its first images is there, {said}")
 
 

@@ -94,7 +94,8 @@ def _open_choices(named: str, config: EvaluateConfig, say: Say) -> Opened:
     try:
         found = find_images(Folder(place), [choice.image for choice in choices])
     except ValueError as error:
-        raise ValueError(f"{group}.images={place!r}: {error}") from error
+        hint = "" if options.images else f"; it is the folder of annotations by default; set --{group}.images"
+        raise ValueError(f"{group}.images={place!r}: {error}{hint}") from error
     names = sorted({choice.image for choice in choices})
     texts = {text for choice in choices for text in choice.positives + choice.negatives}
     text_only = open_controls(config.controls, texts, names, say)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
 from raycomp.config import flatten, from_dict, get_config
@@ -61,6 +62,15 @@ def find_samples(run: dict[str, Any], source: str, text: str) -> pa.Table:
     for uri in uris:
         known = read_schema(uri).names
         tables.append(read_columns(uri, [one for one in (UID, KEY, URL, CAPTION) if one in known]))
+    if run["kind"] not in SUBSET_KINDS:  # keys and urls are in the run that it was written for
+        with suppress(ValueError, OSError):
+            curated = read_finished(origin := run["config"]["input"])
+            if runs.identify(curated) == run["fingerprint"].get("input"):
+                found = find_samples(curated, origin, text)
+                own = [uid for table in tables for uid in table[UID].to_pylist()]
+                found = found.filter(pc.is_in(found[UID], pa.array(own))) if own else found
+                if len(found):
+                    return found
     for columns, fits in ways:
         found = []
         for table in tables:
@@ -438,7 +448,7 @@ def explain(source: str, uid: str) -> str:
         raise ValueError(said)
     uids = list(dict.fromkeys(named[UID].to_pylist()))
     if len(uids) == 1:
-        return find(run, source, uids[0]) or ""
+        return find(run, source, uids[0]) or f"{source} holds nothing of {uids[0]}"
     names = tuple(name for name in (UID, KEY, CAPTION) if name in named.column_names)
     rows = [
         tuple(value if value is None else value[:_LETTERS] for value in row.values())

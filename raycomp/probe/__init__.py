@@ -6,11 +6,11 @@ COMMANDS = {
     "probe": Command(
         "measure composition: overlap, composition; or PAS: pas",
         "raycomp.probe.overlap:probe",
-        "probe job --set --out --verify",
+        "probe input job --set --out --verify",
         "raycomp.probe.config:ProbeConfig",
         short={"--model": "scorer.model", "--weights": "scorer.weights"},
         matter="input benchmarks sample scorer.model scorer.weights pairs seed",
-        example="pas --input out/photos --out out/probe",
+        example="pas out/photos --out out/probe",
         writes="report.html, run.json",
     ),
 }

@@ -1,6 +1,7 @@
 """Hyperparameter sweeps: trials, their results, the best trial."""
 
 from raycomp.config.commands import Command
+from raycomp.training import COMMANDS as TRAINING
 
 COMMANDS = {
     "sweep": Command(
@@ -8,6 +9,7 @@ COMMANDS = {
         "raycomp.sweep.command:sweep",
         "job --preset --set --out --verify",
         "raycomp.sweep.config:SweepConfig",
+        short={name: path for name, path in TRAINING["train"].short.items() if name != "--seed"},
         matter="space command metric search num_samples scheduler seeds report_seeds curated max_concurrent",
         example="--curated out/photos --space 'attribute.keep=grid(0.5,0.3)' "
         "--metric retrieval.r1 --out out/sweep",

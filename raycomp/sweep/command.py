@@ -97,11 +97,19 @@ def _describe_cost(plan: Plan) -> str:
     reported = f"; {config.report} of them again on {config.report_seeds} report seeds"
     reported = reported if config.report_seeds else ""
     facts = {"trials": f"{num:,}, each on {config.seeds} seeds{reported}"}
+    if config.command == "train":
+        again = num if config.report == "all" else len(list(plan.list_groups()))
+        fits = sorted({plan.make_trial(options).train.length for options in plan.list_checked()})
+        most = f"{num * config.seeds + again * config.report_seeds:,} trainings"
+        facts["cost"] = f"{most} of {' or '.join(fits)}, each with an evaluation"
     if config.rungs == "steps":
         each = num // len(list(plan.list_groups()))
         shares = ", ".join(f"{count:,}" for count in result.count_rungs(each))
         of = f" for each {config.per}" * bool(config.per)
         facts["rungs"] = f"{shares} trials{of}; {result.share_of_steps(each):.0%} of the steps of all trials"
+    points = plan.list_points() if config.search != "optuna" else []
+    for n, point in enumerate(points[:20], 1):
+        facts[f"trial {n}"] = " ".join(f"{option}={value}" for option, value in point.items())
     return format_facts(facts)
 
 

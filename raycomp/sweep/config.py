@@ -52,7 +52,7 @@ class SearchConfig(OptionGroup):
     space: str = ""
     """The search space, an entry for each option by its own command's name: attribute.keep=grid(0.5,0.7),
     train.learning_rate=loguniform(1e-4,1e-3), choice(...), uniform(a,b), or a value that all trials have;
-    entries are separated by spaces. ``--space`` adds one."""
+    entries are separated by spaces. Several ``--space`` add up; they replace that of a preset or file."""
     metric: str = ""
     """The selection metric, which must be set: BENCHMARK.METRIC of the evaluation, its macro mean where it
     has splits, or BENCHMARK.METRIC.SPLIT; for continual STREAM.METRIC, as photos.last of photos.json."""

@@ -18,7 +18,7 @@ from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import list_runs, name_stream
 from raycomp.continual.tables import FROZEN, MAIN
 from raycomp.core.selection import KEY
-from raycomp.curation.config import choose_config
+from raycomp.curation.config import choose_config, explain_unused
 from raycomp.evaluation.choices import ChoiceEvaluation, Pictures, Texts
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.open import open_evaluations
@@ -49,10 +49,12 @@ class Plan:
     """The config of the curation whose scores trials select from; none = no selection."""
 
     def split(self, options: Options) -> dict[str, dict[str, str]]:
-        """Return the options of a trial by the name of their part."""
+        """Return the options of a trial by the name of their part, those that its rule uses."""
+        rule = options.get("select.rule") or (self.scored or {}).get("select", {}).get("rule", "")
         found: dict[str, dict[str, str]] = {part.name: {} for part in SWEPT[self.config.command]}
         for option, value in options.items():
-            found[self.parts[option].name][option] = value
+            if self.parts[option].name != "select" or not explain_unused(rule, option, True):
+                found[self.parts[option].name][option] = value
         return found
 
     def check_part(self, part: str, options: Options) -> None:
@@ -171,6 +173,13 @@ def make_plan(config: SweepConfig, scored: Mapping[str, Any] | None) -> Plan:
             raise ValueError(f"space={option}={domain}: must be grid(...), or set search=random or optuna")
         if domain.is_range and plan.get_type(option) not in (int, float, Seconds):
             raise ValueError(f"space={option}={domain}: must be choice(...), for {option} is not a number")
+    own = (scored or {"select": {"rule": "cpi"}})["select"]["rule"]
+    rules = space["select.rule"].values if "select.rule" in space else (own,)
+    for option in space:
+        why = [explain_unused(rule, option, False) for rule in rules if parts[option].name == "select"]
+        if why and all(why):
+            named = f"{option}={space[option]}: is not used by rule {' or '.join(rules)}"
+            raise ValueError(f"space={named}; {why[0]}")
     if config.per is not None and (config.per not in space or space[config.per].kind != GRID):
         raise ValueError(f"per={config.per!r}: must be an option with a grid in the space")
     if config.search == "optuna" and not _list_drawn(space):

@@ -39,7 +39,7 @@ from raycomp.run.run import Run, Say, refuse_early, start_run
 from raycomp.run.work import map_files
 from raycomp.table import Numeral, Table, format_facts, number, percent
 from raycomp.training import held_out, journal
-from raycomp.training.config import TrainConfig
+from raycomp.training.config import EPOCHS, TrainConfig
 from raycomp.training.hard import load_mates
 from raycomp.training.losses import LOSSES, get_loss
 from raycomp.training.pairs import Drawing, Index, Pairs, find_pairs, fingerprint_pairs, make_index
@@ -154,7 +154,6 @@ def publish(source: str, out: str, say: Callable[[str], object] = print) -> None
     say(f'{out}: load it with open_clip.create_model_and_transforms("local-dir:{out}")')
 
 
-_EPOCHS = 5
 # CPUs that make batches, in addition to the trainers' CPUs, on a machine without a cluster.
 _CPUS_FOR_BATCHES = 2
 # Reasons for which a sample of status ok is not a training pair.
@@ -198,12 +197,9 @@ class _Checked:
 
     def describe_cost(self) -> str:
         """Return what a dry run reports."""
-        shards, options = self.pairs.shards, self.config.train
-        steps = (
-            f"{options.steps:,} steps" if options.steps else f"{options.epochs or _EPOCHS} epochs in steps"
-        )
+        shards = self.pairs.shards
         size = f"{len(shards):,}, {count_bytes(shards) / 1e9:,.3f} GB"
-        return format_facts({"shards": size, "training": f"{steps} of {options.batch_size:,} pairs"})
+        return format_facts({"shards": size, "training": self.config.train.length})
 
 
 def train(
@@ -296,7 +292,7 @@ def _train(
             out=run.folder.uri,
             pairs=replace(pairs, listed=index.uris),
             course=journal.Course(plan, draw),
-            num_steps=options.steps or (options.epochs or _EPOCHS) * plan.steps_per_epoch,
+            num_steps=options.steps or (options.epochs or EPOCHS) * plan.steps_per_epoch,
             num_kinds=len(kinds),
             image=image,
             threads=session.num_threads,

@@ -22,6 +22,7 @@ from raycomp.training.losses import get_loss
 from raycomp.words import TOWERS
 
 TRACKERS = ("wandb", "mlflow")
+EPOCHS = 5
 LEAST_GPU = 0.0001
 """Ray's unit of resources: a smaller share of a GPU would be none."""
 
@@ -46,10 +47,10 @@ class FitConfig(OptionGroup, name="train"):
     loss: str = field(default="clip", metadata=CODE)
     """clip, siglip; negclip, ceclip (both need ``negatives``); triplet (needs ``negatives`` and
     ``negative_images``); or FILE.py:NAME, your own loss."""
-    steps: int | None = field(default=None, metadata=within("at least 1"))
-    """Optimizer steps; none = those of ``epochs``."""
-    epochs: int | None = field(default=None, metadata=within("at least 1"))
-    """Passes over the pairs, instead of ``steps``; none = 5 unless that is set."""
+    steps: int | None = field(default=None, metadata={"instead": "train.epochs"} | within("at least 1"))
+    """Optimizer steps, in place of the ``epochs`` of a preset or file; none = those of ``epochs``."""
+    epochs: int | None = field(default=None, metadata={"instead": "train.steps"} | within("at least 1"))
+    """Passes over the pairs, in place of the ``steps`` of a preset or file; none = 5 unless that is set."""
     batch_size: int = field(default=256, metadata=within("at least 2"))
     """Pairs per step, over all workers; the loss compares each image with all captions of the batch."""
     workers: int | None = field(default=None, metadata=FREE | within("at least 1"))
@@ -140,6 +141,12 @@ class FitConfig(OptionGroup, name="train"):
         check(fits, "train.crop", crop, "two shares above 0, the larger one last")
 
     @property
+    def length(self) -> str:
+        """Steps or epochs, and the pairs of a step, for readers."""
+        length = f"{self.steps:,} steps" if self.steps else f"{self.epochs or EPOCHS} epochs in steps"
+        return f"{length} of {self.batch_size:,} pairs"
+
+    @property
     def num_workers(self) -> int | None:
         """The workers that are set; one where a GPU is shared."""
         return 1 if self.gpus_per_worker < 1 else self.workers
@@ -179,8 +186,8 @@ class TrainConfig(OptionGroup):
         precision = self.model.precision
         check(precision == "fp32", "model.precision", precision, "fp32; train.autocast=true computes in bf16")
         name, loss = self.train.loss, get_loss(self.train.loss)
-        folder = f"a folder that raycomp negatives wrote, which train.loss={name} needs"
+        folder = f"a folder that raycomp negatives wrote, which train.loss={name} needs; add --negatives DIR"
         check(bool(self.negatives) or not loss.negatives, "negatives", self.negatives, folder)
-        files = f"Parquet with images of negatives, which train.loss={name} needs; without take negclip"
+        files = f"Parquet with images of negatives, which train.loss={name} needs; add --negative_images FILE"
         has_images = bool(self.negative_images) or not loss.negative_images
         check(has_images, "negative_images", self.negative_images, files)

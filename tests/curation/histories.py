@@ -12,7 +12,7 @@ from unittest import mock
 
 import raycomp
 from raycomp.config import ClusterConfig, ScorerConfig, override_all
-from raycomp.curation.config import CurateConfig, read_config
+from raycomp.curation.config import CurateConfig, explain_unused, read_config
 from raycomp.curation.update import update
 from raycomp.data.samples import write_tar
 from tests.corpus import scenes
@@ -66,7 +66,7 @@ class History:
     def draw_options(self) -> dict[str, Any]:
         """Return options of a selection."""
         draw = self.random.choice
-        return {
+        drawn = {
             "align.keep": draw([0.5, 0.7, 0.9]),
             "attribute.keep": draw([0.3, 0.5]),
             "select.rule": draw(RULES),
@@ -76,6 +76,9 @@ class History:
             "near.rules": draw([(), (), ("exact",), ("captions", "perceptual")]),
             "filter.where": draw([None, None, "words > 4"]),
         }
+        is_measured = bool(override_all(CurateConfig(), drawn).pool)
+        unused = [path for path in drawn if explain_unused(drawn["select.rule"], path, is_measured)]
+        return {path: value for path, value in drawn.items() if path not in unused}
 
     def step(self) -> dict[str, Any]:
         """Change the corpus; return the arguments of an update."""

@@ -230,6 +230,11 @@ def test_what_cannot_be_right_is_refused_at_once(new_folder):
         with pytest.raises(ValueError, match=said) as error:
             check_tables(expand_input(str(folder)))
         assert "\n" not in str(error.value), (name, text, said)
+    (own := new_folder() / "images").mkdir()
+    write_images(own)
+    (own.parent / "a.csv").write_text("image,caption\n0.jpg,a\n")
+    with pytest.raises(ValueError, match=rf"add --columns\.root {own}$"):
+        check_tables(expand_input(str(own.parent / "a.csv")))
     with pytest.raises(ValueError, match=r"names no file that ends in one of \.tar, .*there are 1 of \.docx"):
         expand_input(str(folder / "*.docx"))
     path = folder / "a.parquet"

@@ -138,7 +138,7 @@ def test_select_changes_what_no_score_depends_on(tmp_path):
         if "select" in option.marks:
             said = "is gone or was changed after scoring"
         elif "update" in option.marks:
-            said = f"^{path}: the scores have {path}=.*; change them: raycomp update {tmp_path}/a "
+            said = f"^{path}: the scores have {path}=.*in place: raycomp update {tmp_path}/a .*keep both"
         with pytest.raises(ValueError, match=said):
             raycomp.select(str(tmp_path / "a"), {path: value}, str(tmp_path / "out"))
 

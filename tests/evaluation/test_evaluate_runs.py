@@ -251,10 +251,14 @@ def test_a_comparison_outlives_the_images_and_starts_nothing_where_scores_are_go
 def test_what_the_user_can_fix_is_reported_in_a_line(config, evaluated, tmp_path, capsys):
     own = {"model.name": config.model.name, "model.weights": config.model.weights, "benchmarks": WORLD}
     own |= {"own.annotations": config.own.annotations}
+    lists = shutil.copytree(
+        config.own.annotations, tmp_path / "lists", ignore=shutil.ignore_patterns("*.jpg")
+    )
     for name, value, said in (
         ("benchmarks", "", "benchmarks: must name at least one of sugarcrepe"),
         ("benchmarks", "suggarcrepe", "benchmarks='suggarcrepe': must be one of sugarcrepe"),
         ("benchmarks", "cola", "cola.annotations: must name the folder of its annotation files"),
+        ("own.annotations", f"{lists}", "the folder of annotations by default; set --own.images"),
         ("own.images", f"{tmp_path}", "none of 12 named images was found, such as 00000.jpg"),
     ):
         sets = [f"--set={option}={text}" for option, text in {**own, name: value}.items()]

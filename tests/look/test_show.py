@@ -161,7 +161,11 @@ def write_two(path: Path, **settings: object) -> None:
     said = [("dog", "head", OK, 0.1), ("view", UNSEEN, NO_SEEN_PHRASE, None)]
     rows = [
         {"uid": uid, "caption": f"a {noun}", "status": status, "alignment": 0.25, "mean_pas": pas}
-        | {"image_embedding": [0.5] * 4, "phrases": [make_phrase(noun, 0.1) | {"target_class": target_class}]}
+        | {
+            "key": f"{noun}.jpg",
+            "image_embedding": [0.5] * 4,
+            "phrases": [make_phrase(noun, 0.1) | {"target_class": target_class}],
+        }
         for uid, (noun, target_class, status, pas) in zip(UIDS, said, strict=True)
     ]
     shares = {"align.keep": 1.0, "attribute.keep": 1.0}
@@ -259,6 +263,7 @@ def test_the_negatives_of_a_caption_are_explained_and_where_its_scores_lie(writt
     assert "no_concept (no operation has anything" in view and "REPLACE" not in view
     for text, uid in ((dog, UIDS[0]), (view, UIDS[1])):
         assert text.endswith(f"raycomp explain {curated} {uid}")
+    assert explain(written.uri, "dog.jpg") == dog  # a key of the curation that they were written for
     run = written.read_json("run.json")
     Path(curated, "run.json").write_text("{}")  # something else is there now
     for origin in (curated, "http://127.0.0.1:1/curated"):

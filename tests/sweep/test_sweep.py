@@ -45,6 +45,16 @@ def test_what_cannot_be_tried_is_reported_in_a_line():
         ("attribute.kep=grid(1,0.5)", {}, "unknown option of select; the closest is attribute.keep"),
         ("train.workers=grid(1,2)", {}, "train.workers cannot be swept"),
         ("align.keep=grid(0.6,0.4) attribute.keep=grid(0.3,0.5)", {}, "attribute.keep=0.5: must be at most"),
+        (
+            "select.rule=align_only align.keep=grid(0.6,0.7)",
+            {},
+            "rule align_only; its share is attribute.keep",
+        ),
+        (
+            "select.rule=grid(length,full) attribute.unit=per_target",
+            {},
+            "rule length or full; it does not rank",
+        ),
         (f"{RATE}=uniform(0,1)", {"search": "random"}, "train.learning_rate=0.0: must be above 0"),
         (f"{RATE}=grid(0.001,1e-3)", {}, "0.001 and 1e-3 are the same value; remove one of them"),
         ("train.weight_decay=grid(0,-0.0)", {}, "0 and -0.0 are the same value"),
@@ -79,6 +89,12 @@ def test_two_spellings_of_a_space_are_the_same_trials():
     assert len(points) == 4 and len({*map(name_trial, points)}) == 4
     selected = {"select.rule": "align_only", "attribute.keep": "1.0"}
     assert plan.split(points[0]) == {"select": selected, "train": {"train.loss": "clip"}}
+    # An option that other trials use is left out where the trial's own rule does not: select would refuse it.
+    plan = plan_of("select.rule=grid(cpi,full) attribute.keep=0.4")
+    assert [list(plan.split(one)["select"]) for one in plan.list_points()] == [
+        ["select.rule", KEEP],
+        ["select.rule"],
+    ]
 
 
 def test_random_draws_are_the_same_for_every_point_of_a_grid_and_every_time():
