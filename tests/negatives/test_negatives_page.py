@@ -79,7 +79,7 @@ def test_the_page_shows_text_as_text_with_its_photo_and_the_changed_words():
     (image,) = first.all("img")
     assert image.attributes["alt"] == "a red dog" and image.attributes["src"].startswith("data:image/jpeg")
     assert [mark.text for mark in first.all("mark")] == ["red", "blue"]
-    assert [one.text for one in first.all("p", "caption")] == ["captiona red dog", "negativea blue dog"]
+    assert [one.text for one in first.all("p", "caption")] == ["caption a red dog", "negative a blue dog"]
     assert not second.all("img") and "no image" in second.text
     assert mark_changes("a b c", "a c") == [("a", False), ("b", True), ("c", False)]
     assert mark_changes("", "a") == [] and mark_changes("a", "a") == [("a", False)]
