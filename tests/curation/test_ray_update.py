@@ -20,7 +20,7 @@ def test_an_update_on_ray_equals_a_local_run_from_scratch(ray_cluster, tmp_path,
     raycomp.negatives(words, tmp_path / "negatives")
     write_shard(tmp_path / "in", "b.tar", samples[24:], 24)
     (tmp_path / "list.txt").write_text(f"{3:032x}")
-    assert "run: kept" in raycomp.update(tmp_path / "run", remove=tmp_path / "list.txt")
+    assert "kept 14 of 30 rows" in raycomp.update(tmp_path / "run", remove=tmp_path / "list.txt")
     assert "negatives of" in update(str(tmp_path / "negatives"))
     config = read_config(read_record(tmp_path / "run")["config"])
     raycomp.curate(by_cpi(**options, cluster=local, removed=config.removed), tmp_path / "whole")

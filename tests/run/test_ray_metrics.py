@@ -134,7 +134,7 @@ def test_what_stands_is_reported_again_while_a_phase_goes_on(tmp_path, ray_clust
         for done in (1, 2):
             shown.finish_one()
             shown.status_at -= 100 * done
-            wait = ("align", "the next block")
+            wait = ("align", "the next rows")
             scrape_until("gauges", "raycomp_done", ("align", "shard"), done)
             values = scrape_until("gauges", "raycomp_waiting_seconds", wait, 100 * done)
             assert values["raycomp_done"] == {("align", "shard"): done}

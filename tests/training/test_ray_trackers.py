@@ -86,7 +86,7 @@ def test_every_metric_arrives_and_nothing_else_changes(world, trained, fakes, tm
 
 def test_a_missing_package_is_refused_before_anything_starts(world, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    said = "train.log_to=mlflow: the package mlflow-skinny is not installed; pip install mlflow-skinny"
+    said = "train.log_to=mlflow: the package mlflow is not installed; pip install mlflow-skinny"
     refuse(world.line(tmp_path / "out", **{"train.log_to": "mlflow"}), tmp_path / "out", capsys, said)
 
 
