@@ -265,7 +265,7 @@ def answer_comparison(lines: Sequence[Compared], margins: Mapping[str, Sequence[
             details.append(flat if is_flat else " ".join(said))
         for name in (best.reference, best.run):
             of_own = [one for one in margins.get(name, ()) if one.benchmark == benchmark]
-            details += [f"Blind baselines of {name}: {results.say_margins(of_own)}."] if of_own else []
+            details += [f"Baselines of {name}: {results.say_margins(of_own)}."] if of_own else []
         values = f"{number(best.run_value, DIGITS)} against {number(best.reference_value, DIGITS)}"
         difference = write_cell(Estimate(best.difference, best.low, best.high), DIGITS)
         over = f" (mean of {len(splits)} splits)" if len(splits) > 1 else ""

@@ -302,7 +302,7 @@ def report_margins(by_run: Mapping[str, Sequence[Margin]]) -> Table:
         "images. A model passes where the intervals of both margins are above 0: it then uses the image, and "
         "not only the length of the caption."
     )
-    return Table("Blind baselines", ("run", "split", "verdict", *values), rows, note)
+    return Table("Baselines", ("run", "split", "verdict", *values), rows, note)
 
 
 _FOUND = {words.IMAGE_TO_TEXT: "one of the image's captions", words.TEXT_TO_IMAGE: "the caption's image"}
@@ -437,7 +437,7 @@ def answer_evaluation(name: str, lines: Sequence[Line], margins: Sequence[Margin
         verdict = say_verdict(of_own)
         said = "" if not of_own else f"; it is {verdict}"
         said = "; it passes its blind baselines" if verdict == "passes" else said
-        details = [f"Blind baselines: {say_margins(of_own)}."] if of_own else []
+        details = [f"Baselines: {say_margins(of_own)}."] if of_own else []
         details += [f"Chance is {number(best.chance, DIGITS)}."] if best.chance == best.chance else []
         head = f"{name}: {metric.replace('_', ' ')} {value} on {benchmark}{over}{said}."
         answers.append(Answer(head, details))

@@ -75,7 +75,7 @@ def test_the_first_of_three_runs_is_the_reference(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "better is better than base on world: accuracy (mean of 2 splits) 0.900 against 0.600" in said
     assert "same and base do not differ significantly" in said
-    assert all(f"Blind baselines of {name}: passes" in said for name in ("base", "better", "same"))
+    assert all(f"Baselines of {name}: passes" in said for name in ("base", "better", "same"))
     assert said.index("better is better") < said.index("same and base")
     (title,) = page.all("h1")
     assert "a difference of 0.300 [0.2" in title.text and "first" not in title.text
