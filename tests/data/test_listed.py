@@ -12,6 +12,7 @@ from raycomp.config.shared import ColumnsConfig
 from raycomp.data import inputs, reader
 from raycomp.data.inputs import expand_input, fingerprint_shards
 from raycomp.data.reader import check_tables, extract, read_shard
+from raycomp.data.samples import write_tar
 
 CAPTIONS = ["a dog", "two cats", "a red ball"]
 
@@ -299,3 +300,10 @@ def test_nothing_of_an_annotation_file_vanishes_and_no_pair_counts_twice(tmp_pat
     (folder / "captions.csv").write_text("image,caption\n0.jpg,a dog\n")
     with pytest.raises(ValueError, match=r"captions\.csv and .*captions\.json are two lists of one name"):
         expand_input(str(folder))
+
+
+def test_the_address_has_the_same_names_in_a_tar(tmp_path):
+    for name in ("url", "URL"):
+        json_bytes = json.dumps({name: "https://a.org/0"}).encode()
+        write_tar(str(tmp_path / "0.tar"), [("0", {"jpg": b"\xff\xd8\xff", "txt": b"a", "json": json_bytes})])
+        assert [row["url"] for row in read(tmp_path / "0.tar")] == ["https://a.org/0"], name
