@@ -169,6 +169,7 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
         slow = say_if_slow(f"loading the model {config.model}")
         with slow, _seeded_and_quiet(int(config.weights[7:]) if is_random else 0):
             try:
+                preprocessing = None if has_schema else architecture.read_preprocessing(config.model)
                 model = open_clip.create_model(
                     name,
                     pretrained=None if is_random or has_schema else config.weights,
@@ -178,9 +179,7 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
                     force_quick_gelu=bool(tag and tag.get("quick_gelu")),
                     pretrained_text=False,
                     weights_only=True,
-                    force_preprocess_cfg=None
-                    if has_schema
-                    else architecture.read_preprocessing(config.model),
+                    force_preprocess_cfg=preprocessing,
                     **(SIGLIP if with_bias else {}),
                 )
             except LIBRARIES_FAIL as error:

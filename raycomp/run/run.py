@@ -120,23 +120,6 @@ def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: 
     _refuse(said, bad, num_rows, what, "max_bad_fraction", most_bad)
 
 
-def check_bad_shards(
-    said: str, counts: Mapping[str, int], num_shards: int, most_bad: float, names: Callable[[], Sequence[str]]
-) -> None:
-    """Raise TooMuchBadData where more than the share ``most_bad`` of the shards cannot be read to their end.
-
-    ``names()``: of these shards; it is called only where there are too many.
-    """
-    bad = {status: counts[status] for status in words.SHARD_STATUSES if counts.get(status)}
-    if sum(bad.values()) > exact_share(most_bad, num_shards):
-        some = ", ".join(names()[:_MOST_NAMES])
-        said = f"{said}: {sum(bad.values()):,} of {num_shards:,} shards cannot be read to their end"
-        raise TooMuchBadData(
-            f"{said} ({list_counts(bad)}), such as {some}; more than max_bad_fraction={most_bad}: restore "
-            f"them, or set a higher limit"
-        )
-
-
 def check_bad_pictures(
     said: str, counts: Mapping[str, int], most_bad: float, most_missing: float, what: str = "images"
 ) -> None:
@@ -228,7 +211,6 @@ OUTPUTS = (*"scores metadata marks subset shards negatives exports state judges"
 _MOST_EXAMPLES = 10
 _LONGEST_LINE, _OF_A_START = 2000, (files.RUN, files.LEASE)
 _RESUMABLE = (OSError, LeaseLost, ClusterFailed)
-_MOST_NAMES = 5
 Say = Callable[[str], None]
 
 

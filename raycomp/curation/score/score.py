@@ -17,7 +17,7 @@ import posixpath
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp import words
-from raycomp.config import UserError
+from raycomp.config import TooMuchBadData, UserError, exact_share
 from raycomp.config.options import Machine
 from raycomp.config.waits import say_if_slow
 from raycomp.core.selection import bucket_of, find_firsts, parse_uids
@@ -60,7 +60,7 @@ from raycomp.data.runs import STATE
 from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.run.executor import CPUS, READ, SCORERS, Part, Pass, Stage, Stats, merge_parts, read_parts
 from raycomp.run.local import Session
-from raycomp.run.run import check_bad_rows, check_bad_shards
+from raycomp.run.run import check_bad_rows, list_counts
 from raycomp.run.work import Phase, map_files, map_tasks
 from raycomp.schema import aligned_schema, attributed_schema, scores_schema
 from raycomp.table import Cell, Column, Table, format_facts
@@ -173,8 +173,7 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
     states = [scoring.reuse.states.get(ordinal) for ordinal in ordinals]
     statuses = stats["align"].statuses
     check_bad_rows("input", statuses, config.max_bad_fraction)
-    named = partial(_name_bad_shards, scoring, aligned)
-    check_bad_shards("input", statuses, len(scoring.shards), config.max_bad_fraction, named)
+    _check_shards(scoring, statuses, aligned)
 
     def cut() -> dict[str, Any]:
         conflicts = mark_duplicates(aligned, sum(statuses.values()), work)[words.UID_CONFLICT]
@@ -197,11 +196,20 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
     return stats, pool.get("sections", {})
 
 
-def _name_bad_shards(scoring: Scoring, aligned: Sequence[str]) -> list[str]:
-    """Return the names of the shards that could not be read to their end."""
+def _check_shards(scoring: Scoring, statuses: Mapping[str, int], aligned: Sequence[str]) -> None:
+    """Raise TooMuchBadData, naming some, where too many of the shards cannot be read to their end."""
+    bad = {status: statuses[status] for status in words.SHARD_STATUSES if statuses.get(status)}
+    num_bad, num, most = sum(bad.values()), len(scoring.shards), scoring.config.max_bad_fraction
+    if num_bad <= exact_share(most, num):
+        return
     found = (parquet.read_columns(uri, [words.STATUS])[words.STATUS].to_pylist() for uri in aligned)
-    is_bad = [not {*words.SHARD_STATUSES}.isdisjoint(statuses) for statuses in found]
-    return [shard.name for shard, bad in zip(scoring.shards, is_bad, strict=True) if bad]
+    pairs = zip(scoring.shards, found, strict=True)
+    named = [shard.name for shard, own in pairs if not {*words.SHARD_STATUSES}.isdisjoint(own)]
+    raise TooMuchBadData(
+        f"input: {num_bad:,} of {num:,} shards cannot be read to their end ({list_counts(bad)}), such as "
+        f"{', '.join(named[:_MOST_NAMES])}; more than max_bad_fraction={most}: restore them, or set a "
+        "higher limit"
+    )
 
 
 def check_aligned(shards: Sequence[ShardPath], work: Folder) -> None:
@@ -362,6 +370,7 @@ _FILES_PER_STRETCH = 16
 _MOST_STRETCHES = 1024
 _AT_ONCE = 8
 _FOLDER = "dedupe"
+_MOST_NAMES = 5
 _ENTRY = np.dtype([("uid", "<u8", 2), ("content", "<u8"), ("ordinal", "<i4"), ("position", "<i4")])
 _FOUND = np.dtype([("ordinal", "<i4"), ("position", "<i4"), ("is_conflict", "?")])
 
