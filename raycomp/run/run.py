@@ -120,6 +120,20 @@ def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: 
     _refuse(said, bad, num_rows, what, "max_bad_fraction", most_bad)
 
 
+def check_bad_shards(
+    counts: Mapping[str, int], num: int, most: float, name_lost: Callable[[], Sequence[str]]
+) -> None:
+    """Raise TooMuchBadData, naming some, where too many of ``num`` shards cannot be read to their end."""
+    bad = {status: counts[status] for status in words.SHARD_STATUSES if counts.get(status)}
+    num_bad = sum(bad.values())
+    if num_bad > exact_share(most, num):
+        raise TooMuchBadData(
+            f"input: {num_bad:,} of {num:,} shards cannot be read to their end ({list_counts(bad)}), such as "
+            f"{', '.join(name_lost()[:_MOST_SHARDS])}; more than max_bad_fraction={most}: restore them, or "
+            "set a higher limit"
+        )
+
+
 def check_bad_pictures(
     said: str, counts: Mapping[str, int], most_bad: float, most_missing: float, what: str = "images"
 ) -> None:
@@ -148,10 +162,12 @@ def describe_dropped(
         if not count or status in words.ALIGNED_STATUSES or status not in _MEANINGS:
             continue
         verb = "is" if count == 1 else "are"
+        of = f"{count:,} of {num_rows:,} {what}"
+        if status in words.SHARD_STATUSES:
+            of = f"{count:,} shard{'s' * (count > 1)}"
         names = (examples or {}).get(status, ())
         example = f", such as {', '.join(names)}" if names else ""
-        reported = f"{count:,} of {num_rows:,} {what} {verb} {status} ({_MEANINGS[status]}){example}"
-        lines.append(f"{said}: {reported}; left out")
+        lines.append(f"{said}: {of} {verb} {status} ({_MEANINGS[status]}){example}; left out")
     return lines
 
 
@@ -208,7 +224,7 @@ def _refuse(said: str, bad: Mapping[str, int], num_rows: int, what: str, option:
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
 OUTPUTS = (*"scores metadata marks subset shards negatives exports state judges".split(), "context.parquet")
 """The results of a command that names no others: sub-folders, and files at the top."""
-_MOST_EXAMPLES = 10
+_MOST_EXAMPLES, _MOST_SHARDS = 10, 5
 _LONGEST_LINE, _OF_A_START = 2000, (files.RUN, files.LEASE)
 _RESUMABLE = (OSError, LeaseLost, ClusterFailed)
 Say = Callable[[str], None]

@@ -1,6 +1,7 @@
 """Filters of curate and select: conditions, joined tables, lists of rows to leave out."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +127,36 @@ def test_a_list_leaves_rows_out_without_scoring_and_names_lines_that_match_nothi
     (tmp_path / "optout.txt").write_text(rows[4]["uid"])
     with pytest.raises(ValueError, match=r"filter\.exclude"):  # another list is another run
         select(curated, tmp_path / "out", exclude=str(tmp_path / "optout.txt"))
+
+
+def test_a_list_of_removed_rows_is_counted_and_forms_of_other_tools_are_refused(curated, tmp_path):
+    """Also where a list removes rows while they are scored; what may be meant literally is only counted."""
+    rows, path = read_rows(curated), tmp_path / "optout.txt"
+    path.write_text(
+        "\n".join([rows[0]["uid"], "*.img3.example.org", "nowhere.jpg", "https://a.org/*/7", "9.tar"])
+    )
+    config = raycomp.override_all(raycomp.open(curated).config, {"removed": str(path)})
+    run = raycomp.curate(config, tmp_path / "out")
+    gone = sum(i == 0 or i % 4 == 3 for i in range(NUM))
+    assert run["funnel"]["dropped"]["removed"] == gone
+    said = "optout.txt: 3 of 5 lines matched no row: nowhere.jpg, https://a.org/*/7, 9.tar"
+    assert said in run["warnings"] and "keys_matched" not in (tmp_path / "out/run.json").read_text()
+    for line, cure in [
+        ("||example.org^", "rule of an ad blocker"),
+        ("@@||example.org^$image", "rule of an ad blocker"),
+        ("example.org:8080", "has a port"),
+        ("0.0.0.0 example.org", "hosts file"),
+        ("photos/*.jpg", r"has a \*"),
+    ]:
+        path.write_text(f"# list\na.org\n{line}\n")
+        for option in ("removed", "filter.exclude"):
+            said = rf"^{option}=.*: line 3, '{re.escape(line)}', .*{cure}"
+            config = raycomp.override_all(raycomp.open(curated).config, {option: str(path)})
+            with pytest.raises(ValueError, match=said):
+                raycomp.curate(config, tmp_path / "no")
+    (tmp_path / "part.csv").write_text("domain\nhttps://a.org/7\n")
+    with pytest.raises(ValueError, match=r"'https://a\.org/7' in its column domain is no domain"):
+        select(curated, tmp_path / "no", exclude=str(tmp_path / "part.csv"))
 
 
 def test_curate_and_select_filter_alike(curated, tmp_path):

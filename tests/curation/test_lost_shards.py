@@ -6,6 +6,8 @@ import pytest
 
 import raycomp
 from raycomp.config import TooMuchBadData
+from raycomp.look.audit import audit
+from raycomp.look.config import AuditConfig
 from tests.corpus import by_cpi, write_world_shards
 
 
@@ -23,3 +25,9 @@ def test_the_limit_on_bad_data_counts_shards(tiny_scorer, tmp_path):
     assert f"such as {first.name}, {second.name}; more than max_bad_fraction=0.05" in said
     run = raycomp.curate(replace(config, max_bad_fraction=0.5), str(tmp_path / "out-2"))
     assert run["funnel"]["dropped"]["unreadable_shard"] == 1
+    assert [one for one in run["warnings"] if one.startswith("input: 1 shard is unreadable_shard")]
+    config = AuditConfig(input=config.input, scorer=tiny_scorer)
+    run = audit(config, str(tmp_path / "audit"))
+    assert [one for one in run["warnings"] if f"such as {first.name}" in one]
+    with pytest.raises(TooMuchBadData, match=r"^input: 2 of 4 shards cannot be read .*max_bad_fraction=0.4"):
+        audit(replace(config, max_bad_fraction=0.4), str(tmp_path / "audit-2"))

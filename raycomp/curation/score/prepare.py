@@ -18,7 +18,7 @@ from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.near import VIEW_SIDE, hash_view, measure_look
 from raycomp.curation.config import AttributeConfig, NonceConfig
 from raycomp.curation.score.columns import to_text
-from raycomp.curation.select.filters import REMOVED_CONTENT, blank_rows, load_removed
+from raycomp.curation.select.filters import REMOVED_CONTENT, blank_rows, load_removed, note_matched
 from raycomp.data import parquet
 from raycomp.language.phrases import make_counterfactual
 from raycomp.models.architecture import NonceMaker, ScorerSpec, load_tokens
@@ -49,7 +49,8 @@ def prepare(
     table = parquet.hash_images(table)
     removal = load_removed(removed) if removed else None
     if removal is not None:
-        table = blank_rows(table, removal.find_rows(table)[0], REMOVED_CONTENT)
+        is_removed_N, matched = removal.find_rows(table)
+        table = note_matched(blank_rows(table, is_removed_N, REMOVED_CONTENT), matched)
     statuses, num = table[words.STATUS].to_pylist(), len(table)
     looks: list[Picture] = [(None,) * len(PICTURE_SCHEMA)] * num
     sizes: list[tuple[int | None, int | None]] = [(None, None)] * num

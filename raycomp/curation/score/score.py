@@ -17,7 +17,7 @@ import posixpath
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp import words
-from raycomp.config import TooMuchBadData, UserError, exact_share
+from raycomp.config import UserError
 from raycomp.config.options import Machine
 from raycomp.config.waits import say_if_slow
 from raycomp.core.selection import bucket_of, find_firsts, parse_uids
@@ -47,7 +47,7 @@ from raycomp.curation.score.reuse import (
     is_same_shard,
     place_reused,
 )
-from raycomp.curation.select.filters import blank_column, list_shards
+from raycomp.curation.select.filters import KEYS_MATCHED, blank_column, list_shards, list_unremoved
 from raycomp.curation.select.marks import mark_rows
 from raycomp.curation.select.measures import MARKS, ScoresFile, pair_marks
 from raycomp.curation.select.select import Gates, commit_once, cut_pool, find_pool, is_attributed, load_pool
@@ -60,7 +60,7 @@ from raycomp.data.runs import STATE
 from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.run.executor import CPUS, READ, SCORERS, Part, Pass, Stage, Stats, merge_parts, read_parts
 from raycomp.run.local import Session
-from raycomp.run.run import check_bad_rows, list_counts
+from raycomp.run.run import check_bad_rows, check_bad_shards
 from raycomp.run.work import Phase, map_files, map_tasks
 from raycomp.schema import aligned_schema, attributed_schema, scores_schema
 from raycomp.table import Cell, Column, Table, format_facts
@@ -173,7 +173,13 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
     states = [scoring.reuse.states.get(ordinal) for ordinal in ordinals]
     statuses = stats["align"].statuses
     check_bad_rows("input", statuses, config.max_bad_fraction)
-    _check_shards(scoring, statuses, aligned)
+
+    def name_lost() -> list[str]:
+        found = (parquet.read_columns(uri, [words.STATUS])[words.STATUS].to_pylist() for uri in aligned)
+        pairs = zip(scoring.shards, found, strict=True)
+        return [shard.name for shard, own in pairs if not {*words.SHARD_STATUSES}.isdisjoint(own)]
+
+    check_bad_shards(statuses, len(scoring.shards), config.max_bad_fraction, name_lost)
 
     def cut() -> dict[str, Any]:
         conflicts = mark_duplicates(aligned, sum(statuses.values()), work)[words.UID_CONFLICT]
@@ -193,23 +199,10 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
     left = [job for job in jobs if posixpath.basename(job[0]) not in there]
     list(map_files(_write_state, left, out, work, label=STATE))
     out.write_json(describe_shards(scoring.shards), STATE, SHARDS)
-    return stats, pool.get("sections", {})
-
-
-def _check_shards(scoring: Scoring, statuses: Mapping[str, int], aligned: Sequence[str]) -> None:
-    """Raise TooMuchBadData, naming some, where too many of the shards cannot be read to their end."""
-    bad = {status: statuses[status] for status in words.SHARD_STATUSES if statuses.get(status)}
-    num_bad, num, most = sum(bad.values()), len(scoring.shards), scoring.config.max_bad_fraction
-    if num_bad <= exact_share(most, num):
-        return
-    found = (parquet.read_columns(uri, [words.STATUS])[words.STATUS].to_pylist() for uri in aligned)
-    pairs = zip(scoring.shards, found, strict=True)
-    named = [shard.name for shard, own in pairs if not {*words.SHARD_STATUSES}.isdisjoint(own)]
-    raise TooMuchBadData(
-        f"input: {num_bad:,} of {num:,} shards cannot be read to their end ({list_counts(bad)}), such as "
-        f"{', '.join(named[:_MOST_NAMES])}; more than max_bad_fraction={most}: restore them, or set a "
-        "higher limit"
-    )
+    facts, found = pool.get("sections", {}), stats["align"].counts.pop(KEYS_MATCHED, Counter())
+    if config.removed is not None and not scoring.reuse.scores:  # an update lists its own
+        facts = {**facts, "unmatched": [*facts.get("unmatched", ()), *list_unremoved(config, found)]}
+    return stats, facts
 
 
 def check_aligned(shards: Sequence[ShardPath], work: Folder) -> None:
@@ -243,12 +236,13 @@ def _align_all(scoring: Scoring) -> Stats:
         stored = [shard for shard in shards.values() if shard.embeddings is not None]
         list(map_files(check_stored, stored, config.scorer.model, scoring.spec.embedding_dim, label="check"))
         schema = scoring.aligned_schema.append(pa.field(words.JSON, pa.string()))  # metadata/ is made of it
+        counted = () if config.removed is None else (KEYS_MATCHED,)
         steps = Pass(
             session,
             items=shards,
             read=partial(read_shard, block_rows=session.block_rows),
             stages=align_stages(config, scoring.spec),
-            part=Part(schema, sampled=(words.ALIGNMENT, parquet.SHUFFLED_ALIGNMENT)),
+            part=Part(schema, counted, sampled=(words.ALIGNMENT, parquet.SHUFFLED_ALIGNMENT)),
             rows=session.block_rows,
             scorer_rows=config.scorer.batch_size or session.rows_per_call(_PAIRS_PER_CALL),
         )
@@ -370,7 +364,6 @@ _FILES_PER_STRETCH = 16
 _MOST_STRETCHES = 1024
 _AT_ONCE = 8
 _FOLDER = "dedupe"
-_MOST_NAMES = 5
 _ENTRY = np.dtype([("uid", "<u8", 2), ("content", "<u8"), ("ordinal", "<i4"), ("position", "<i4")])
 _FOUND = np.dtype([("ordinal", "<i4"), ("position", "<i4"), ("is_conflict", "?")])
 

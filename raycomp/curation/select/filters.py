@@ -49,6 +49,14 @@ _MOST_SHOWN, _LETTERS = 5, 80
 MOST_ROWS = 50_000_000
 """Rows of a table or a list: every worker holds them."""
 _HEX = re.compile(r"[0-9a-fA-F]+")
+# Lines of other tools' lists, which no row can match, and the cure.
+_FOREIGN = {
+    re.compile(r"\|\||@@|!|.*\^(\$|$)|.*#@?#"): "is a rule of an ad blocker; write its domain alone",
+    re.compile(r"[^\s/:]+\.[^\s/:]+:\d+(/|$)"): "has a port; write the domain alone, or the whole url",
+    re.compile(r"(0\.0\.0\.0|127\.0\.0\.1|::1?)\s+\S"): "is of a hosts file; write the domain alone",
+    re.compile(r"(?!.*://|\*\.[^*]*$).*\*"): "has a *, read in *.DOMAIN only; write what it stands for",
+}
+_NO_DOMAIN = re.compile(r".*[\s/@,;:|^]")
 
 
 def hash_keys(kind: str, values: Sequence[str | None]) -> np.ndarray:
@@ -138,7 +146,7 @@ def read_lists(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[st
 
     The list is a text with an entry in each line, or a table, CSV, TSV or Parquet, with one or more of the
     kinds as columns. Empty lines and those that start with # are skipped. Raises ValueError where the file is
-    missing, a table has no such column, or the list is empty.
+    missing, a table has no such column, the list is empty, or an entry is of a form of other tools' lists.
     """
     _find_file(option, uri)
     if posixpath.splitext(uri)[1].lower() in (".parquet", ".csv", ".tsv"):
@@ -148,6 +156,9 @@ def read_lists(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[st
             said = f"must have a column {', '.join(kinds)}, has {', '.join(table.column_names)}"
             raise ValueError(f"{option}={uri!r}: {said}")
         lists = {kind: table[kind].cast(pa.string()).drop_null().to_pylist() for kind in there}
+        for value in lists.get(DOMAIN, ()):
+            said = "in its column domain is no domain; write one such as example.org, or a column url"
+            _check_entry(option, uri, repr(value), value, {_NO_DOMAIN: said} | _FOREIGN)
         lists |= {STEM: lists[words.KEY]} if words.KEY in lists else {}
     else:
         try:
@@ -156,12 +167,21 @@ def read_lists(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[st
             said = f"must be UTF-8 text with {_WANTED} in each line, .csv, .tsv or .parquet"
             raise ValueError(f"{option}={uri!r}: {said}") from error
         lists = {}
-        for value in map(str.strip, lines):
+        for number, value in enumerate(map(str.strip, lines), 1):
+            if not value.startswith("#"):
+                _check_entry(option, uri, f"line {number}, {value[:_LETTERS]!r},", value, _FOREIGN)
             for kind in name_kinds(value, kinds) if value and not value.startswith("#") else ():
                 lists.setdefault(kind, []).append(value)
     if not any(lists.values()):
         raise ValueError(f"{option}={uri!r}: is empty; give {_WANTED} in each line")
     return {kind: values for kind, values in lists.items() if values}
+
+
+def _check_entry(option: str, uri: str, said: str, value: str, foreign: Mapping[re.Pattern, str]) -> None:
+    """Raise ValueError where an entry of a list has one of the ``foreign`` forms."""
+    for form, cure in foreign.items():
+        if form.match(value):
+            raise ValueError(f"{option}={uri!r}: {said} {cure}")
 
 
 def name_kinds(value: str, kinds: Sequence[str] = REMOVABLE) -> list[str]:
@@ -259,6 +279,8 @@ def hash_uri(option: str, uri: str) -> str:
 
 
 OPTION = "removed"
+KEYS_MATCHED = "keys_matched"
+"""A column of rows while they are scored: the entries of ``removed`` that a row matched, as hashes."""
 _HASHED = pa.schema([("kind", pa.string()), ("hash", pa.string())])
 MATCHED = [words.UID, words.STATUS, words.URL, words.IMAGE_SHA256, words.KEY]
 """Columns by which rows are found in a list."""
@@ -317,6 +339,28 @@ def _load(uri: str, stamp: tuple[int | None, int | None], option: str) -> Remova
         hashes = table["hash"].filter(pc.equal(table["kind"], kind))
         lists[kind] = np.sort(to_keys(parse_uids(hashes)))
     return Removal(lists)
+
+
+def note_matched(table: pa.Table, matched: Mapping[str, np.ndarray]) -> pa.Table:
+    """Return rows with the column KEYS_MATCHED: the keys of the list that they have, all in the first row."""
+    found = [f"{kind} {key}" for kind, keys in matched.items() for key in from_keys(keys)]
+    lists = [found, *[[]] * (len(table) - 1)] if len(table) else []
+    return add_columns(table, {KEYS_MATCHED: pa.array(lists, pa.list_(pa.string()))})
+
+
+def list_unremoved(config: CurateConfig, found: Iterable[str]) -> list[str]:
+    """Return a line on the entries of ``removed`` that no row and no shard has; ``found``: KEYS_MATCHED.
+
+    No line for a list of ``write_removed``, which holds hashes alone.
+    """
+    uri = str(config.removed)
+    if posixpath.splitext(uri)[1] == ".parquet" and read_schema(uri).names == _HASHED.names:
+        return []
+    shards = expand_input(config.input, config.prepare.stored_embeddings, config.columns)
+    keys = group_by((text.split() for text in found), lambda one: one[0])
+    matched = {kind: to_keys(parse_uids(pa.array([key for _, key in own]))) for kind, own in keys.items()}
+    named = {words.SHARD: hash_keys(words.SHARD, [shard.name for shard in shards])}
+    return list_unmatched(OPTION, uri, matched | named, REMOVABLE)
 
 
 def list_shards(config: CurateConfig) -> list[ShardPath]:
