@@ -145,14 +145,16 @@ def continual(
     return _run("continual", config, out, options)
 
 
-def compare(*runs: Place, out: Place) -> "FinishedRun":
+def compare(*runs: Place, out: Place, table: Place | None = None) -> "FinishedRun":
     """Compare evaluations with the first of them into ``out``, as ``raycomp compare`` does.
 
-    ``runs``: folders, two or more; a text may be NAME=FOLDER. Returns the finished run. Raises ValueError
+    ``runs``: folders, two or more; a text may be NAME=FOLDER. ``table``: a CSV file with a paper's figures,
+    which runs named by its rows fill with means over seeds. Returns the finished run. Raises ValueError
     where they are not of the same examples.
     """
     places = [_read_place(f"run {i}", place) for i, place in enumerate(runs, 1)]
-    _call("compare", places, _read_place("out", out))
+    layout = None if table is None else _read_place("table", table)
+    _call("compare", places, layout, _read_place("out", out))
     return open(out)
 
 

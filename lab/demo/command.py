@@ -192,7 +192,7 @@ def _start_trainings(
 def _compare_halves(sources: dict[str, str], out: str) -> dict[str, Half]:
     """Compare the trained models; return the halves by name."""
     folders = [f"{out}/evaluated/{name}" for name in NAMES]
-    compare(folders, f"{out}/compared", _say_nothing)
+    compare(folders, None, f"{out}/compared", _say_nothing)
     figures = [None, *(find_figures(folders[0], other) for other in folders[1:])]
     counts = (count_faults(f"{out}/curated", sources[name]) for name in NAMES)
     found = zip(NAMES, counts, figures, strict=True)

@@ -59,6 +59,10 @@ FLAGS = {
         "an opt-out, erased from DIR: a file (.txt) with a uid, key or file name, url, SHA-256, domain or "
         "shard name in each line, or a table (.csv, .tsv, .parquet)",
     ),
+    "--table": (
+        "FILE",
+        "a paper's figures (figure,metric,needs,ROW,...): print means over seeds of ROW=DIR beside them",
+    ),
     "--verify": ("", "compare the SHA-256 of every file of the runs that are read, not only their sizes"),
     "--dry-run": ("", "check options, inputs and DIR, say the cost, write nothing; DIR may be left out"),
     "--save-config": (

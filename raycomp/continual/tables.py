@@ -386,6 +386,15 @@ def write_long(results: Results, measured: Measured) -> str:
     return write_csv(lines)
 
 
+def write_runs(measured: Measured) -> str:
+    """Return all metrics of each run but its seconds, as CSV: track, method, seed, metric, value."""
+    lines: list[tuple[object, ...]] = [("track", "method", "seed", "metric", "value")]
+    for one, found in measured.items():
+        own = name_stream(one.stream), name_own(one.method), one.seed
+        lines += [(*own, metric.replace(" ", "_"), value) for metric, value in found.items() if metric != "seconds"]
+    return write_csv(lines)
+
+
 def say_main(results: Results, measured: Measured) -> list[str]:
     """Return a sentence for each method of each stream: the main figure, minus frozen's if that was run."""
     lines = []

@@ -30,9 +30,9 @@ COMMANDS = {
         writes="the index for curate's decontaminate.index, run.json",
     ),
     "compare": Command(
-        "compare evaluations with the first of them, example by example",
+        "compare evaluations with the first of them, example by example, or with a paper's table",
         "raycomp.evaluation.compare:compare",
-        "runs --out --verify",
+        "runs --table --out --verify",
         "raycomp.evaluation.config:CompareConfig",
     ),
 }

@@ -23,6 +23,7 @@ from raycomp.evaluation.command import TABLE, read_losses
 from raycomp.evaluation.config import CompareConfig, EvaluateConfig
 from raycomp.evaluation.embed import find_images
 from raycomp.evaluation.open import find_options
+from raycomp.evaluation.seeds import compare_to_paper
 from raycomp.evaluation.results import DIGITS, Answer, Margin, Outcome, compute_outcomes
 from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, command_line, start_run
@@ -283,14 +284,17 @@ _NAMED = re.compile(r"([^=/]+)=(.+)", re.DOTALL)
 _NUMBERS = {"rank", "ties", "num_own", "num_targets", "num_classes"}
 
 
-def compare(runs: Sequence[str], out: str, say: Say = print) -> dict[str, Any]:
+def compare(runs: Sequence[str], table: str | None, out: str, say: Say = print) -> dict[str, Any]:
     """Compare evaluations with the first of them into the folder ``out``; return what run.json holds.
 
-    ``runs``: two folders or more, each as FOLDER or NAME=FOLDER; the default name is the folder's. Raises
-    ValueError for errors that the user can fix.
+    ``runs``: two folders or more, each as FOLDER or NAME=FOLDER; the default name is the folder's.
+    ``table``: a paper's layout, which ``seeds.compare_to_paper`` fills instead. Raises ValueError for errors
+    that the user can fix.
     """
-    out = absolute_uri(str(out))
-    config = _read_runs(runs)
+    out, named = absolute_uri(str(out)), _name_runs(runs)
+    if table is not None:
+        return compare_to_paper(named, table, out, say)
+    config = _read_runs(named)
     check_writable(out)
     records = [_read_evaluation(source) for source in config.runs]
     listed = [[name_own(name) for name in one["config"]["benchmarks"]] for one in records]
@@ -378,13 +382,18 @@ def _close(
     run.report(f"{came[OK]:,}{some} common examples; {apart} the interval excludes 0", page)
 
 
-def _read_runs(runs: Sequence[str]) -> CompareConfig:
-    """Return the folders, absolute, and a name for each. Raises ValueError where two have the same."""
+def _name_runs(runs: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the name, "" for none, and the folder of each run."""
     found = []
     for text in map(str, runs):
         # An existing folder is not read as NAME=FOLDER.
         match = None if os.path.isdir(text) else _NAMED.fullmatch(text)
         found.append((match[1], match[2]) if match else ("", text))
+    return found
+
+
+def _read_runs(found: Sequence[tuple[str, str]]) -> CompareConfig:
+    """Return the folders, absolute, and a name for each. Raises ValueError where two have the same."""
     folders = tuple(absolute_uri(folder) for _, folder in found)
     if len(folders) < 2:
         raise ValueError(f"runs: must be two evaluations or more, are {len(folders)}")
@@ -394,7 +403,8 @@ def _read_runs(runs: Sequence[str]) -> CompareConfig:
     names = tuple(name or next(tails) for name, _ in found)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"runs: {twice!r} names two runs; name each, as in NAME=FOLDER")
+        said = "name each, as in NAME=FOLDER; seeds of one row go into a --table"
+        raise ValueError(f"runs: {twice!r} names two runs; {said}")
     return CompareConfig(folders, names)
 
 

@@ -150,5 +150,7 @@ class CompareConfig(OptionGroup):
     """Folders that ``raycomp evaluate`` wrote. The first is the reference."""
     names: tuple[str, ...] = ()
     """A name for each run."""
+    table: str | None = None
+    """A CSV file with the figures of a paper, which the runs fill with means over seeds."""
     examples: int = field(default=12, metadata=within("between 0 and 1000"))
     """Maximum examples on the page that one model alone has right, per benchmark and model."""

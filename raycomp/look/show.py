@@ -226,6 +226,9 @@ def list_figures(run: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Figur
             if row["metric"] in ("last", "forgetting_best", "last minus frozen"):
                 name = f"{row['track']}, {row['method']}: {row['metric'].replace('_', ' ')}"
                 found |= _figure(name, row, "mean", PERCENT if row["metric"] == "last" else POINTS)
+    elif rows and "figure" in rows[0]:  # a comparison with a paper's table
+        for row in rows:
+            found |= _figure(f"{row['figure']}, {row['row']}", {"mean": row["mean"]}, "mean")
     else:
         with_means = {row["benchmark"] for row in rows if row["split"] == MACRO}
         means = [row for row in rows if row["split"] in (MICRO, MACRO) or row["benchmark"] not in with_means]
