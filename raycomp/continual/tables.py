@@ -391,7 +391,9 @@ def write_runs(measured: Measured) -> str:
     lines: list[tuple[object, ...]] = [("track", "method", "seed", "metric", "value")]
     for one, found in measured.items():
         own = name_stream(one.stream), name_own(one.method), one.seed
-        lines += [(*own, metric.replace(" ", "_"), value) for metric, value in found.items() if metric != "seconds"]
+        lines += [
+            (*own, metric.replace(" ", "_"), value) for metric, value in found.items() if metric != "seconds"
+        ]
     return write_csv(lines)
 
 

@@ -23,8 +23,8 @@ from raycomp.evaluation.command import TABLE, read_losses
 from raycomp.evaluation.config import CompareConfig, EvaluateConfig
 from raycomp.evaluation.embed import find_images
 from raycomp.evaluation.open import find_options
-from raycomp.evaluation.seeds import compare_to_paper
 from raycomp.evaluation.results import DIGITS, Answer, Margin, Outcome, compute_outcomes
+from raycomp.evaluation.seeds import compare_to_paper
 from raycomp.report.page import render_page
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.schema import CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA, example_schema

@@ -141,7 +141,8 @@ def make_tables(lines: Sequence[Measured]) -> list[Table]:
     """Return the table as its paper prints it, with the published values; then the differences."""
     rows = list(dict.fromkeys(one.row for one in lines))
     by_figure = {figure: {one.row: one for one in lines if one.figure == figure} for figure in _names(lines)}
-    heads = [head for row in rows for head in (row, "published")]
+    heads: list[str | Column] = ["figure"]
+    heads += [head for row in rows for head in (row, "published")]
     body: list[list[Cell]] = [
         [figure, *(cell for row in rows for cell in (_say_mean(own[row]), own[row].published or "-"))]
         for figure, own in by_figure.items()
@@ -149,7 +150,7 @@ def make_tables(lines: Sequence[Measured]) -> list[Table]:
     seeds = sorted({one.seeds for one in lines if one.seeds})
     counts = " to ".join(map(str, dict.fromkeys([seeds[0], seeds[-1]]))) if seeds else "no"
     note = f"Mean \u00b1 standard deviation over {counts} seeds; published: as the paper prints it."
-    tables = [Table("Measured and published", ["figure", *heads], body, note)]
+    tables = [Table("Measured and published", heads, body, note)]
     if len(rows) > 1:
         gaps: list[list[Cell]] = [
             [figure, *(Estimate(own[row].difference, own[row].low, own[row].high) for row in rows[1:])]
