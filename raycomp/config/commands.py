@@ -61,7 +61,7 @@ FLAGS = {
     ),
     "--table": (
         "FILE",
-        "a paper's figures (figure,metric,needs,ROW,...): print means over seeds of ROW=DIR beside them",
+        "a paper's figures (figure,metric,needs,ROW,...): print means over seeds of ROW=DIR next to them",
     ),
     "--verify": ("", "compare the SHA-256 of every file of the runs that are read, not only their sizes"),
     "--dry-run": ("", "check options, inputs and DIR, say the cost, write nothing; DIR may be left out"),

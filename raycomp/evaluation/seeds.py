@@ -156,7 +156,7 @@ def make_tables(lines: Sequence[Measured]) -> list[Table]:
             [figure, *(Estimate(own[row].difference, own[row].low, own[row].high) for row in rows[1:])]
             for figure, own in by_figure.items()
         ]
-        columns = ["figure", *(Column(f"{row} minus {rows[0]}", digits=2) for row in rows[1:])]
+        columns: list[str | Column] = ["figure", *(Column(f"{row} minus {rows[0]}", digits=2) for row in rows[1:])]
         note = "Paired by seed, with 95 % intervals by Student's t over seeds; no interval for one seed."
         tables.append(Table("Differences", columns, gaps, note))
     if lost := [one for one in lines if one.needs]:
@@ -188,7 +188,7 @@ def compare_to_paper(named: Sequence[tuple[str, str]], table: str, out: str, say
     layout, values = read_layout(table), read_values(folders)
     rows = list(layout[0].published)
     if unknown := [row for row, _ in folders if row not in rows and row in values]:
-        said = f"{unknown[0]!r}: is no row of {table}; name each run ROW=FOLDER, with a row of"
+        said = f"{unknown[0]!r}: is not a row of {table}; name each run ROW=FOLDER, with a row of"
         raise ValueError(f"{said} {', '.join(rows)}")
     if not set(rows) & set(values):
         raise ValueError(f"runs: none is a row of {table}; its rows are {', '.join(rows)}")

@@ -80,7 +80,7 @@ def test_mistakes_are_one_line(tmp_path):
     run = write_evaluation(tmp_path / "run", sc=0.5)
     layout = tmp_path / "layout.csv"
     for text, named, said in (
-        (LAYOUT, f"third={run}", "'third': is no row of"),
+        (LAYOUT, f"third={run}", "'third': is not a row of"),
         (LAYOUT, run, "name each run ROW=FOLDER, with a row of full, half"),
         ("a,b\n1,2\n", f"full={run}", "must have the columns figure, metric, needs"),
         ("figure,metric,needs,full\nSC,,x,1\n", f"full={run}", "line 2 has no figure or no metric"),
