@@ -156,7 +156,8 @@ def make_tables(lines: Sequence[Measured]) -> list[Table]:
             [figure, *(Estimate(own[row].difference, own[row].low, own[row].high) for row in rows[1:])]
             for figure, own in by_figure.items()
         ]
-        columns: list[str | Column] = ["figure", *(Column(f"{row} minus {rows[0]}", digits=2) for row in rows[1:])]
+        columns: list[str | Column] = ["figure"]
+        columns += [Column(f"{row} minus {rows[0]}", digits=2) for row in rows[1:]]
         note = "Paired by seed, with 95 % intervals by Student's t over seeds; no interval for one seed."
         tables.append(Table("Differences", columns, gaps, note))
     if lost := [one for one in lines if one.needs]:
