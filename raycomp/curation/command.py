@@ -302,12 +302,18 @@ def _choose(run: Run, config: CurateConfig, source: Scored, say: Say) -> None:
         warnings=warnings,
         **source.sections,
     )
-    has_images = False
+    num_png, rewritten = 0, []
     if wants_shards(config, run.folder):
         uris = [file.uri for file in source.files]
-        has_images = materialize(choice, source.shards, uris, run.folder, run.work, source.reuse)
-    choosing.write_kept(choice, run.folder, run.work, has_images)
-    page = draw_report(run.record, selection, choice, source, [*faults, *duplicates])
+        as_png = config.shard_images == "png"
+        num_png = materialize(choice, source.shards, uris, run.folder, run.work, source.reuse, as_png)
+    if num_png:
+        why = "as asked" if as_png else "open_clip would read their bytes as other pictures"
+        rewritten = [f"{num_png:,} of {choice.num_kept:,} images rewritten as PNG: {why}"]
+        say(rewritten[0])
+    run.record["images_rewritten"] = num_png
+    choosing.write_kept(choice, run.folder, run.work, num_png > 0)
+    page = draw_report(run.record, selection, choice, source, [*faults, *duplicates, *rewritten])
     run.report(f"kept {choice.num_kept:,} of {sum(source.read.values()):,} rows", page)
 
 

@@ -328,6 +328,9 @@ class CurateConfig(OptionGroup):
     materialize: bool | None = field(default=None, metadata=SELECT | UPDATE)
     """Write the kept samples as shards; none = yes for local output, no for output in a store and for stored
     embeddings."""
+    shard_images: str = field(default="kept", metadata=SELECT | UPDATE | one_of(("kept", "png")))
+    """kept: shards hold the images' own bytes, but a PNG where open_clip would decode these otherwise (a
+    photo that its EXIF turns). png: every image is a PNG, for readers that want one format."""
     max_bad_fraction: float = field(default=0.05, metadata=FREE | SHARE)
     """Share of the rows read that may be bad, 0 to 1; above it the run stops with exit code 3. Duplicates do
     not count as bad."""

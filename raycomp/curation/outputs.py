@@ -27,6 +27,7 @@ from raycomp.run.work import map_tasks
 
 SAMPLES_PER_SHARD = 10_000
 SIZES = "sizes.json"
+ORIGINAL = "original_"
 SUBSET_DTYPE = np.dtype("u8,u8")
 
 # Uids that write_subset sorts in memory at once: 16 bytes each, and three times that while sorting.
@@ -39,16 +40,19 @@ def enrich(
 ) -> dict[str, bytes]:
     """Return a sample's members with ``uid`` and ``fields`` in its json; every other member is unchanged.
 
-    The json keeps its own fields in their order; the new ones follow, and replace fields of the same name. A
-    different ``uid`` of its own stays as ``original_uid``, unless that field exists. Values that json cannot
-    represent become null (see to_json). A sample whose caption came from its json gets a ``txt`` member;
-    without it open_clip skips the sample.
+    The json keeps its own fields in their order; the new ones follow. A field of its own with a new one's
+    name stays as ``original_NAME``, unless that exists: a ``uid`` if it differs, an ``original_NAME`` as it
+    is. Values that json cannot represent become null (see to_json). A sample whose caption came from its json
+    gets a ``txt`` member; without it open_clip skips the sample.
     """
     _, found = parse_object(members.get("json"))
-    own = found or {}
-    if own.get("uid") is not None and parse_uid(own["uid"]) != uid:
-        own.setdefault("original_uid", own["uid"])
-    enriched = {**members, "json": to_json({**own, "uid": uid, **fields}).encode()}
+    own, added = found or {}, {"uid": uid, **fields}
+    for name in [name for name in added if name in own]:
+        if name.startswith(ORIGINAL):
+            added[name] = own[name]
+        elif name != "uid" or (own[name] is not None and parse_uid(own[name]) != uid):
+            own.setdefault(ORIGINAL + name, own[name])
+    enriched = {**members, "json": to_json({**own, **added}).encode()}
     enriched.setdefault("txt", caption.encode())
     return enriched
 

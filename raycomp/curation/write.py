@@ -27,6 +27,8 @@ from raycomp.words import ALIGNMENT, CAPTION, IMAGE_SHA256, MEAN_PAS, POSITION, 
 TRAINED_EXTENSIONS = ("jpg", "jpeg", "png", "webp")
 # Suffixes for the bytes of a format that were stored under another suffix.
 _NAMES = {"jpeg": "jpg", "mpo": "jpg", "png": "png", "webp": "webp"}
+# Changes where the same rows are written as other members.
+_LAYOUT = 2
 # An image whose hash matches its scores has passed prepare.max_pixels.
 _NO_LIMIT = sys.maxsize
 
@@ -62,12 +64,13 @@ def read_caption(members: Mapping[str, bytes]) -> str | None:
     return decode_text(find_caption(members, own or {}))
 
 
-def rewrite(members: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, Any]]:
+def rewrite(members: Mapping[str, bytes], as_png: bool = False) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Return a scored sample's members as open_clip reads them, and the fields that its json gains.
 
     The image keeps its bytes if open_clip decodes them to the scored picture, under a suffix that it accepts.
-    Else it becomes a PNG of that picture, and the json gains ``original_sha256`` and ``original_format``.
-    Other images are removed. Another member that open_clip would decode gets the suffix ``.bytes``, so that
+    Else, or with ``as_png`` always, it becomes a PNG of that picture. Every json gains ``original_sha256``
+    and ``original_format`` of the image as read: some readers take all columns from the first samples. Other
+    images are removed. Another member that open_clip would decode gets the suffix ``.bytes``, so that
     decoding cannot fail, unless it is a readable text or whole number.
     """
     scored = find_image(members)
@@ -76,10 +79,12 @@ def rewrite(members: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, A
     for name, data in members.items():
         if name == scored:
             form, is_alike = describe_image(data, _NO_LIMIT)
-            if is_alike and (name in TRAINED_EXTENSIONS or form in _NAMES):
+            fields = {"original_sha256": hashlib.sha256(data).hexdigest(), "original_format": form}
+            if is_alike and as_png and form == "png":
+                name = "png"
+            elif is_alike and not as_png and (name in TRAINED_EXTENSIONS or form in _NAMES):
                 name = name if name in TRAINED_EXTENSIONS else _NAMES[form]
             else:
-                fields = {"original_sha256": hashlib.sha256(data).hexdigest(), "original_format": form}
                 name, data = "png", encode_png(decode_image(data, _NO_LIMIT))
         elif name in IMAGE_EXTENSIONS:
             continue
@@ -104,11 +109,12 @@ def materialize(
     out: Folder,
     work: Folder,
     reuse: Reuse | None = None,
-) -> bool:
+    as_png: bool = False,
+) -> int:
     """Write ``shards/``: the kept samples in the order of the input. Outputs of an earlier attempt stay.
 
     Only shards that hold a kept sample are read again. An output of the run that ``reuse`` names is linked if
-    it is made of the same rows. Returns whether an image was written in another format. Raises UserError, and
+    it is made of the same rows. Returns how many images were written in another format. Raises UserError, and
     leaves no ``shards/``, if an image or a caption differs from the scored one.
     """
     planned = outputs.plan_outputs(choice.rows_S, choice.pieces_S)
@@ -121,10 +127,10 @@ def materialize(
         parts = list(group)
         named = {shard for one in parts for shard, _, _ in one.reads}
         jobs.append((parts, {shard: (shards[shard], scores[shard]) for shard in sorted(named)}))
-    folder.write(_write_outputs, jobs, out.at(*SUBSET), fields, reuse or Reuse())
+    folder.write(_write_outputs, jobs, out.at(*SUBSET), fields, reuse or Reuse(), as_png)
     if reuse is not None:
         out.write_json(outputs.list_outputs(work), STATE, OUTPUTS)
-    return folder.rewritten > 0
+    return folder.rewritten
 
 
 def changed_error(shard: ShardPath, position: int) -> UserError:
@@ -141,11 +147,12 @@ def _write_outputs(
     work: Folder,
     fields: Sequence[str],
     reuse: Reuse,
+    as_png: bool,
 ) -> tuple[int, int]:
     """Return how many samples were written, and how many images in another format."""
     parts, files = job
     earlier = {} if reuse.outputs is None else read_keys(reuse.outputs)
-    keys = {part.number: name_output(part, files, work, fields) for part in parts}
+    keys = {part.number: name_output(part, files, work, fields, as_png) for part in parts}
     count = num_images = 0
     left = []
     for part in parts:
@@ -158,7 +165,7 @@ def _write_outputs(
         count, num_images = count + part.size, num_images + len(known["images"])
     images: dict[str, str] = {}
     samples = chain.from_iterable(
-        _read_samples(work, images, *files[ordinal], ordinal, [read[1:] for read in reads], fields)
+        _read_samples(work, images, *files[ordinal], ordinal, [read[1:] for read in reads], fields, as_png)
         for ordinal, reads in groupby(chain.from_iterable(one.reads for one in left), lambda read: read[0])
     )
     for part in left:
@@ -170,10 +177,14 @@ def _write_outputs(
 
 
 def name_output(
-    output: Output, files: Mapping[int, tuple[ShardPath, str]], work: Folder, fields: Sequence[str]
+    output: Output,
+    files: Mapping[int, tuple[ShardPath, str]],
+    work: Folder,
+    fields: Sequence[str],
+    as_png: bool = False,
 ) -> str:
     """Return a digest of the rows that an output is made of: their places, content and fields."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(repr((_LAYOUT, as_png)).encode())
     for ordinal, start, end in output.reads:
         kept = read_kept(work, ordinal).select([POSITION, UID, IMAGE_SHA256, CAPTION, *fields])
         rows = [row for row in kept.to_pylist() if start <= row[POSITION] < end]
@@ -195,6 +206,7 @@ def _read_samples(
     ordinal: int,
     ranges: Sequence[tuple[int, int]],
     names: Sequence[str],
+    as_png: bool,
 ) -> Iterator[tuple[str, dict[str, bytes]]]:
     """Yield (uid, members) of the kept rows of a shard with positions in ranges; add to ``images``."""
     kept = read_kept(work, ordinal).to_pylist()
@@ -206,10 +218,11 @@ def _read_samples(
         if not is_scored(members, scored[IMAGE_SHA256][position].as_py(), caption):
             raise changed_error(shard, position)
         left.remove(position)
-        fields = {name: row[name] for name in names if row[name] is not None}
-        as_read, said = rewrite(members)
-        if "original_sha256" in said and (sha256 := hash_image(as_read)):
+        as_read, said = rewrite(members, as_png)
+        sha256 = hash_image(as_read)
+        if sha256 is not None and sha256 != said["original_sha256"]:
             images[row[UID]] = sha256
-        yield row[UID], outputs.enrich(as_read, row[UID], caption, {**said, **fields})
+        fields = {**said, **{name: row[name] for name in names}}
+        yield row[UID], outputs.enrich(as_read, row[UID], caption, fields)
     if left:
         raise changed_error(shard, min(left))

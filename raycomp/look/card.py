@@ -141,12 +141,10 @@ def _write_front(name: str, side: Side, rows: Rows, has_shards: bool) -> str:
     size = bisect_right([10**power for power in range(3, 13)], side.run["funnel"]["kept"])
     lines += ["size_categories:", f"- {json.dumps(_SIZES[size])}"]
     lines += ["tags:", "- clip", "- image-text", "- raycomp", *(["- webdataset"] if has_shards else [])]
-    places = {"subset": "subset/kept.parquet", **({"shards": "shards/*.tar"} if has_shards else {})}
-    lines.append("configs:")
-    for config, path in places.items():
-        lines += [f"- config_name: {config}", "  data_files:", "  - split: train"]
-        lines += [f"    path: {json.dumps(path)}", *(["  default: true"] if config == "subset" else [])]
-    return "\n".join([*lines, "---"])
+    # One: all configs of a repository are read by the loader of the first.
+    config, path = ("shards", "shards/*.tar") if has_shards else ("subset", KEPT_FILE)
+    lines += ["configs:", f"- config_name: {config}", "  data_files:", "  - split: train"]
+    return "\n".join([*lines, f"    path: {json.dumps(path)}", "---"])
 
 
 def _list_languages(rows: Rows) -> list[tuple[str, int]]:
@@ -161,9 +159,15 @@ def _say_files(side: Side, kept_bytes: int, shard_bytes: Sequence[int]) -> list[
     if shard_bytes:
         number, size = len(shard_bytes), sum(shard_bytes)
         images = f"- `shards/`: images and captions as WebDataset tars, {number:,} of them, {size:,} bytes."
+    load = f'load_dataset("OWNER/NAME", data_files="{KEPT_FILE}")'
     return [
         f"- `subset/kept.parquet`: a row per pair, {kept:,} rows, {kept_bytes:,} bytes. Columns: uid, key, "
-        "shard, image_sha256, caption, alignment, mean_pas, score.",
+        "shard, image_sha256, caption, alignment, mean_pas, score."
+        + (
+            f" `load_dataset` of this repository reads the shards; the table: `{load}`."
+            if shard_bytes
+            else ""
+        ),
         images,
         "- `croissant.json`: the same files with their SHA-256, in MLCommons' Croissant format.",
     ]

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from webdataset.tariterators import tar_file_expander, url_opener
 import raycomp
 from raycomp.curation.config import SelectConfig
 from raycomp.curation.write import DECODED, is_scored, rewrite
-from raycomp.data.inputs import expand_input
+from raycomp.data.inputs import IMAGE_EXTENSIONS, expand_input
 from raycomp.data.reader import read_shard
 from raycomp.data.samples import write_tar
 from raycomp.models.images import decode_image
@@ -129,7 +130,15 @@ def read_by_open_clip(folder: Path) -> list[dict]:
 def test_what_open_clip_decodes_alike_keeps_its_bytes():
     for name, (members, extension) in OWN_BYTES.items():  # of two images the first of the name is scored
         own = members.get(name.partition(" and ")[0], next(iter(members.values())))
-        assert rewrite({**members, "txt": b"a"}) == ({extension: own, "txt": b"a"}, {}), name
+        written, said = rewrite({**members, "txt": b"a"})
+        assert written == {extension: own, "txt": b"a"}, name
+        assert said["original_sha256"] == sha256(own), name
+        as_png, same = rewrite({**members, "txt": b"a"}, as_png=True)
+        assert list(as_png) == ["png", "txt"] and same == said, name
+        pictures = [decode_image(data, 10**6) for data in (as_png["png"], own)]
+        assert np.array_equal(*pictures) and (as_png["png"] == own) == (said["original_format"] == "png"), (
+            name
+        )
 
 
 def test_what_open_clip_would_decode_otherwise_becomes_png():
@@ -143,7 +152,7 @@ def test_what_open_clip_would_decode_otherwise_becomes_png():
         )
         assert said["original_sha256"] == hashlib.sha256(original).hexdigest()
         assert said["original_format"] in ("gif", "bmp", "tiff", "avif", "jpeg", "png", "webp")
-        assert rewrite(written) == (written, {}) and rewrite({"txt": b"a", **members}) == (written, said)
+        assert rewrite(written)[0] == written and rewrite({"txt": b"a", **members}) == (written, said)
 
 
 def test_members_that_cannot_fail_keep_their_names():
@@ -181,7 +190,8 @@ def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
 
 def test_odd_samples_come_out_as_open_clip_reads_them(tiny_scorer, tmp_path):
     samples = corpus()
-    odd_json = b'{"similarity": NaN, "best": [1e400], "half": "\\ud800", "original_width": true, "best": 1}'
+    odd_json = b'{"score": "mine", "similarity": NaN, "best": [1e400], "half": "\\ud800", '
+    odd_json += b'"original_width": true, "best": 1}'
     samples["odd-json"] = {"jpg": encode("JPEG"), "txt": b"a dog", "json": odd_json}
     samples["broken"] = {"gif": b"GIF89a", "txt": b"a dog"}
     write_tar(str(tmp_path / "in/00000.tar"), samples.items())
@@ -207,5 +217,18 @@ def test_odd_samples_come_out_as_open_clip_reads_them(tiny_scorer, tmp_path):
     assert {uid: (sha256(row["image"]), row["caption"]) for uid, row in written.items()} == said
     rewritten = [row for row in scores if row["uid"] in kept and row["image_sha256"] != said[row["uid"]][0]]
     assert 0 < len(rewritten) < len(kept)
+    # As the run reports; and every json has raycomp's own fields, with a user's field under another name.
+    assert run["images_rewritten"] == len(rewritten)
+    assert (
+        f"{len(rewritten)} of {len(kept)} images rewritten as PNG"
+        in (tmp_path / "out/report.html").read_text()
+    )
+    own = {"uid", "original_sha256", "original_format", "alignment", "mean_pas", "score"}
+    jsons = [json.loads(row["json"]) for row in written.values()]
+    assert all(own <= one.keys() for one in jsons)
+    assert [one["original_score"] for one in jsons if "original_score" in one] == ["mine"]
+    raycomp.select(str(tmp_path / "out"), {"shard_images": "png"}, str(tmp_path / "png"))
+    with tarfile.open(tmp_path / "png/shards/00000000.tar") as tar:
+        assert {name.partition(".")[2] for name in tar.getnames()} & {*IMAGE_EXTENSIONS} == {"png"}
     pairs, indices, _ = check_all(make_config(input=str(tmp_path / "out")))
     assert len(load_shard(pairs, 0, indices[0])) == len(kept)

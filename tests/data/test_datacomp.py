@@ -90,7 +90,11 @@ def test_enrich_keeps_what_is_there():
     }
     found = enrich(members, "ab", "ignored", {"alignment": 0.5})
     assert list(found) == ["webp", "txt", "json"] and found["txt"] == members["txt"]
-    assert found["json"] == b'{"b": 1000.0, "alignment": 0.5, "uid": "ab", "original_uid": "FF"}'
+    assert json.loads(found["json"]) == {
+        **{"b": 1000.0, "alignment": 0.5, "original_alignment": "own", "uid": "ab", "original_uid": "FF"}
+    }
+    again = json.loads(enrich(found, "ab", "ignored", {"alignment": 0.7, "original_uid": 1})["json"])
+    assert (again["alignment"], again["original_alignment"], again["original_uid"]) == (0.7, "own", "FF")
     assert enrich({"jpg": b"x"}, "ab", "caf\u00e9", {}) == {
         "jpg": b"x",
         "json": b'{"uid": "ab"}',
