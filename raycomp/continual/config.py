@@ -225,7 +225,7 @@ class ContinualConfig(OptionGroup):
     """Images with more pixels are dropped."""
     max_bad_fraction: float = field(default=0.05, metadata=FREE | SHARE)
     """Largest share of bad samples, 0 to 1, of each half of a task and of ``reference``; above it the run
-    stops with exit code 3. A sample without a primitive is bad, too."""
+    stops with exit code 3. A sample without a primitive is left out, and is not bad."""
     seed: int = field(default=0, metadata=within("from 0 to 9999"))
     """Passed to a StreamMaker; with a run's own seed it draws everything random in the run."""
     checkpoint_steps: int = field(default=50, metadata=FREE | count_from(1))

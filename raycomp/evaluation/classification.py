@@ -10,9 +10,12 @@ every class of the training images is selected; then all training images are use
 together. M images to learn from, C classes.
 """
 
+import ast
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -184,6 +187,10 @@ TEMPLATE = "a photo of a {}."
 _PLACES = ("{}", "{c}")
 # Files in the folder of CLIP_benchmark's shards or in its parent.
 _CLASSES, _TEMPLATES = "classnames.txt", "zeroshot_classification_templates.txt"
+# A text as a line of Python, as in open_clip's lists.
+_QUOTED = re.compile(r"""(?:lambda c: ?f)?(".*"|'.*'),?""")
+# Class names that are no words: numbers, and WordNet's ids.
+_NUMBER = re.compile(r"n\d{8}|\d+")
 
 
 @dataclass(frozen=True)
@@ -195,6 +202,8 @@ class Zeroshot:
     """In the order of their numbers, or of the sorted folders."""
     templates: Sequence[str]
     name: str = NAME
+    warnings: tuple[str, ...] = field(default=(), repr=False)
+    """Warnings on the names of the classes."""
 
     @property
     def pictures(self) -> Sequence[Picture]:
@@ -222,16 +231,23 @@ class Zeroshot:
             said = f"{NAME}.classes: {bad!r} has an embedding that is not finite or not of length 1"
             raise ValueError(f"{said}; rename the class, or set other model.weights")
         examples = self.images.find_examples(pictures.asked)
+        labels = {i: str(examples.labels[i]) for i in examples.good}
         # A class by each of its possible labels: its folder, or its name and its number.
-        places = {name: number for number, name in enumerate(self.images.classes or self.classes)}
-        if not self.images.classes:
-            places |= {str(number): number for number in range(len(self.classes))}
-        for i in examples.good:
-            if examples.labels[i] not in places:
-                said = f"{examples.ids[i]} has class {examples.labels[i]!r}"
-                valid = f"a number from 0 to {len(self.classes) - 1}, or a name"
-                raise ValueError(f"{self.images.option}: {said}; must be {valid}")
-        label_G = np.array([places[str(examples.labels[i])] for i in examples.good])
+        if self.images.classes:
+            places = {folder: number for number, folder in enumerate(self.images.classes)}
+        else:
+            numbers = {str(number): number for number in range(len(self.classes))}
+            folded = list(map(_fold, self.classes))
+            named = {key: place for place, key in enumerate(folded) if folded.count(key) == 1}
+            places = {label: named[key] for label in labels.values() if (key := _fold(label)) in named}
+            if all(label in numbers for label in places if label.isdecimal()):
+                places |= numbers
+        for i, label in labels.items():
+            if label not in places:
+                valid = f"a number from 0 to {len(self.classes) - 1}, or the name of one class"
+                said = f"{examples.ids[i]} has class {label!r}; must be {valid}"
+                raise ValueError(f"{self.images.option}: {said}")
+        label_G = np.array([places[label] for label in labels.values()])
         text_TD = texts.take(wanted)
         weight_CD = mean_directions(text_TD.reshape(len(self.classes), len(self.templates), -1))
         count = Counter(self.classes)
@@ -243,6 +259,7 @@ def open_zeroshot(config: ZeroshotConfig, columns: ColumnsConfig | None = None) 
     """Return the benchmark. Raises ValueError, one line that names the option, where a part is missing."""
     images = open_labelled(config.input, f"{NAME}.input", columns)
     option, said = f"{NAME}.classes", f"{NAME}.classes={config.classes!r}"
+    warnings: list[str] = []
     if config.classes:
         names = _read_list(config.classes, option)
     elif images.classes:
@@ -255,14 +272,57 @@ def open_zeroshot(config: ZeroshotConfig, columns: ColumnsConfig | None = None) 
         raise ValueError(f"{said}: has {len(names)} names, and {images.option} {len(images.classes)} classes")
     if len(names) < 2:
         raise ValueError(f"{said}: has {len(names)} class; must have at least 2")
+    if config.classes and images.classes:
+        names, warnings = _join_folders(names, list(images.classes), said)
     option = f"{NAME}.templates"
     found = _read_list(config.templates, option) if config.templates else None
     templates = found or _find_list(images.shards, _TEMPLATES, option) or [TEMPLATE]
     for one in templates:
-        if not any(place in one for place in _PLACES):
+        if one.startswith("lambda") or not any(place in one for place in _PLACES):
             said = f"{one!r} must have {' or '.join(_PLACES)} for the name"
             raise ValueError(f"{option}={config.templates!r}: {said}")
-    return Zeroshot(images, names, templates)
+    bare = list(filter(_NUMBER.fullmatch, names)) if images.classes else []
+    if bare:
+        shown = templates[0].replace("{}", bare[0]).replace("{c}", bare[0])
+        numbers = f"{len(bare):,} of {len(names):,} classes are named by a number, as in {shown!r}"
+        warnings.append(f"{said}: {numbers}; set {NAME}.classes to a file with words for them")
+    return Zeroshot(images, names, templates, warnings=tuple(warnings))
+
+
+def _fold(name: str) -> str:
+    """Return a name as it is compared: without case, ``_`` and ``-`` as spaces."""
+    return " ".join(re.sub("[_-]", " ", name).casefold().split())
+
+
+def _join_folders(names: list[str], folders: list[str], said: str) -> tuple[list[str], list[str]]:
+    """Return the names of a file in the order of the sorted folders, and a warning where their order alone
+    says which folder each belongs to.
+
+    A line that starts with a folder's name ("n01440764 tench") or equals it (but for case, ``_`` and ``-``)
+    belongs to it. Folders 0 to C - 1, or 1 to C, are numbers of lines, also behind a prefix that they share
+    ("class_7"). Raises ValueError where neither holds, and order and names contradict each other.
+    """
+    start = re.split(r"\d", folders[0], maxsplit=1)[0]
+    numbers = [int(end) for folder in folders if (end := folder.removeprefix(start)).isdecimal()]
+    own, folded = list(map(_fold, folders)), list(map(_fold, names))
+    readings: list[tuple[Sequence[Any], Sequence[Any]]] = [(names, folders), (folded, own)]
+    heads = [re.split(r"[\s,;:]+", name, maxsplit=1) for name in names]
+    if all(map(_NUMBER.fullmatch, folders)) and {head for head, *rest in heads if rest} == {*folders}:
+        readings, names = [([head for head, _ in heads], folders)], [rest for _, rest in heads]
+    for keys, wanted in [*readings, *((range(first, first + len(names)), numbers) for first in (0, 1))]:
+        places = {key: place for place, key in enumerate(keys)}
+        if len(places) == len(names) and places.keys() == {*wanted}:
+            return [names[places[key]] for key in wanted], []
+    if len(numbers) == len(names) and not (start and numbers == sorted(numbers)):
+        valid = f"0 to {len(names) - 1}, or 1 to {len(names)}, or to have the names of the file"
+        raise ValueError(f"{said}: the folders must be numbered {valid}; one is {folders[-1]!r}")
+    unknown = [folder for folder, key in zip(folders, own, strict=True) if key not in folded]
+    counts = f"{said}: {len(unknown):,} of {len(names):,} folders have no line of their name"
+    for folder, key, line in zip(folders, own, folded, strict=True):
+        if key in folded and key != line:
+            raise ValueError(f"{counts}, and that of {folder!r} stands elsewhere; give all folders' names")
+    how = f"the lines are taken for the sorted folders: {folders[0]!r} is {names[0]!r}"
+    return names, [f"{counts}; {how}"]
 
 
 def _find_list(shards: Sequence[ShardPath], name: str, option: str) -> list[str]:
@@ -279,7 +339,7 @@ def _read_list(uri: str, option: str) -> list[str]:
     said = f"{option}={uri!r}"
     text = read_text(uri, said)
     if not uri.lower().endswith(".json"):
-        found = text.splitlines()
+        found = [_unquote(line.strip()) for line in text.splitlines()]
     else:
         found = parse_text(text, said)
         if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
@@ -288,6 +348,13 @@ def _read_list(uri: str, option: str) -> list[str]:
     if not found:
         raise ValueError(f"{said}: is empty")
     return found
+
+
+def _unquote(line: str) -> str:
+    quoted = _QUOTED.fullmatch(line)
+    with suppress(ValueError, SyntaxError):
+        return str(ast.literal_eval(quoted[1])) if quoted else line
+    return line
 
 
 LINEAR_PROBE = "linear_probe"

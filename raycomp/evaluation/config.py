@@ -19,7 +19,8 @@ class ZeroshotConfig(OptionGroup, name="zeroshot"):
     of the class, from 0; any other text is its name."""
     classes: str | None = field(default=None, metadata=PLACE)
     """A file with the names of the classes, one per line or a JSON list (.json), in the order of their
-    numbers or of the sorted folders; none = the folders' names with ``_`` as a space, and for shards
+    numbers. Lines join folders by name or, if folders are numbers, by number, else in the order of the
+    sorted folders, with a warning. none = the folders' names with ``_`` as a space, and for shards
     classnames.txt in their folder or its parent."""
     templates: str | None = field(default=None, metadata=PLACE)
     """A file of texts with ``{}`` or ``{c}`` in place of the name, one per line or a JSON list (.json);

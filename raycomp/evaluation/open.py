@@ -16,7 +16,7 @@ from raycomp.evaluation.choices import ChoiceEvaluation, Evaluation, open_contro
 from raycomp.evaluation.classification import open_linear_probe, open_zeroshot
 from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig
 from raycomp.evaluation.embed import find_images
-from raycomp.evaluation.retrieval import Retrieval, open_retrieval
+from raycomp.evaluation.retrieval import open_retrieval
 from raycomp.models.parser import load_parser
 
 Say = Callable[[str], None]
@@ -74,7 +74,7 @@ def open_evaluations(config: EvaluateConfig, say: Say = print) -> list[Opened]:
 def _open_other(name: str, config: EvaluateConfig) -> Opened:
     evaluation = _OTHERS[name](config)
     read = digest([repr(evaluation), fingerprint_shards(list(evaluation.shards)), _size_pictures(evaluation)])
-    return Opened(evaluation, read, warnings=evaluation.warnings if isinstance(evaluation, Retrieval) else ())
+    return Opened(evaluation, read, warnings=getattr(evaluation, "warnings", ()))
 
 
 def _open_choices(named: str, config: EvaluateConfig, say: Say) -> Opened:

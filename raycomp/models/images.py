@@ -260,17 +260,20 @@ def prepare_image(
 
     Normalised as ``(pixels / 255 - mean) / std`` this equals open_clip's evaluation transform of the RGB
     image to the bit; with ``fast`` a large JPEG is decoded at a reduced scale and comes close. With ``box``
-    (left, top, width, height) the picture is that part of it. Raises ImageFault.
+    (left, top, width, height) the picture is that part of it, black beyond its border. Raises ImageFault.
     """
     least_side = max(spec.height, spec.width) if fast and box is None else None
     image, size = _decode(data, max_pixels, least_side)
     if box is not None:
         left, top, across, down = box
-        within = max(0, left), max(0, top), min(image.width, left + across), min(image.height, top + down)
-        if within[0] >= within[2] or within[1] >= within[3]:
+        right, bottom = left + across, top + down
+        if min(right, image.width) <= max(0, left) or min(bottom, image.height) <= max(0, top):
             said = f"{image.width} x {image.height}: does not overlap the box {box}"
             raise ImageFault(CORRUPT_IMAGE, said)
-        image = image.crop(within)
+        if across * down > max_pixels:
+            raise ImageFault(IMAGE_TOO_LARGE, f"the box {box}: has more than {max_pixels:,} pixels")
+        with _guard(max_pixels):
+            image = image.crop((left, top, right, bottom))
         size = image.size
     return _fit(image, size, spec, max_pixels), size
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -44,7 +45,7 @@ def values_of(table):
 
 def test_zeroshot_is_a_slow_loop_over_classes_and_templates(tmp_path):
     counts = dict(zip(NAMES, [5, 1, 9, 3, 4, 6, 2], strict=True))
-    (tmp_path / "templates.txt").write_text("a photo of a {}.\n\n a drawing of {c}, a {}\n")
+    (tmp_path / "templates.txt").write_text("lambda c: f'a photo of a {c}.',\n\n a drawing of {c}, a {}\n")
     folder = make_folder(tmp_path / "images", counts)
     evaluation = open_zeroshot(ZeroshotConfig(folder, templates=str(tmp_path / "templates.txt")))
     pictures, texts = invent(evaluation)
@@ -167,6 +168,11 @@ def test_shards_are_judged_as_a_folder_is(tmp_path, tiny_scorer):
 def test_a_sample_without_a_class_is_counted_and_an_unknown_class_is_named(tmp_path, tiny_scorer):
     evaluation = open_zeroshot(ZeroshotConfig(write_shards(tmp_path / "a", "json", [1, None, 2, True])))
     assert sit(evaluation, tiny_scorer)["status"].to_pylist() == ["ok", "no_label", "ok", "no_label"]
+    evaluation = open_zeroshot(ZeroshotConfig(write_shards(tmp_path / "n", "json", ["Alarm clock", 1])))
+    assert sit(evaluation, tiny_scorer)["label"].to_pylist() == ["alarm_clock", "bee"]
+    (tmp_path / "names.json").write_text(json.dumps([*"1234567"]))
+    named = ZeroshotConfig(write_shards(tmp_path / "d", "cls", [1, 7, 3]), str(tmp_path / "names.json"))
+    assert sit(open_zeroshot(named), tiny_scorer)["label"].to_pylist() == [*"173"]
     evaluation = open_zeroshot(ZeroshotConfig(write_shards(tmp_path / "b", "json", [1, 7])))
     said = r"zeroshot\.input=.*s0000001 has class '7'; must be .* 0 to 6"
     with pytest.raises(ValueError, match=said):
@@ -191,6 +197,21 @@ def test_what_is_missing_is_named_in_one_line(tmp_path):
             ("classes", two, "classes.json", '{"a": 1}', "must hold a JSON list of texts"),
             ("classes", two, "classes.json", "[", "cannot be read as JSON"),
             ("templates", two, "templates.txt", "a {c}\na photo", "'a photo' must have {} or {c}"),
+            ("templates", two, "templates.txt", "lambda c: 'a {}'.format(c),", "must have {} or {c}"),
+            (
+                "classes",
+                {"0": 1, "2": 1},
+                "classes.txt",
+                "a\nb",
+                "must be numbered 0 to 1, or 1 to 2, or to have",
+            ),
+            (
+                "classes",
+                {"b": 1, "c": 1},
+                "classes.txt",
+                "c\na",
+                "1 of 2 folders have no line of their name, and that",
+            ),
         )
     ):
         folder, own = tmp_path / str(number), {}
@@ -206,6 +227,54 @@ def test_what_is_missing_is_named_in_one_line(tmp_path):
     (tmp_path / "shards/classnames.txt").unlink()
     with pytest.raises(ValueError, match=r"zeroshot\.classes=None: must be set: the shards come without"):
         open_zeroshot(ZeroshotConfig(shards))
+
+
+TWELVE = [f"name{number}" for number in range(12)]
+
+
+IDS = ["n01440764", "n01443537"]
+
+
+@pytest.mark.parametrize(
+    "folders, lines, joined, warned",
+    [
+        ([str(number) for number in range(12)], TWELVE, TWELVE, ""),
+        ([f"class_{number}" for number in range(1, 13)], TWELVE, TWELVE, ""),
+        (
+            ["007", "001", "000", *"65432"],
+            TWELVE[:8],
+            [TWELVE[int(one)] for one in ("7", "1", "0", *"65432")],
+            "",
+        ),
+        (
+            ["Alarm_clock", "bee", "cat"],
+            ["\ufeffcat", "alarm-clock", "", "BEE", ""],
+            ["alarm-clock", "BEE", "cat"],
+            "",
+        ),
+        (IDS, ["n01443537 goldfish", "n01440764\ttench, Tinca"], ["tench, Tinca", "goldfish"], ""),
+        (
+            IDS,
+            ["'great white',", '"tench",'],
+            ["great white", "tench"],
+            "2 of 2 .*'n01440764' is 'great white'",
+        ),
+        (["bee", "car"], ["bee", "automobile"], ["bee", "automobile"], "1 of 2 folders have no line"),
+        (IDS, None, IDS, "2 of 2 classes are named by a number, as in 'a photo of a n01440764.'"),
+    ],
+)
+def test_names_of_a_file_join_the_folders_that_they_are_for(tmp_path, folders, lines, joined, warned):
+    folder, file = make_folder(tmp_path / "images", dict.fromkeys(folders, 2)), tmp_path / "names.txt"
+    file.write_bytes("\r\n".join(lines or ()).encode())
+    evaluation = open_zeroshot(ZeroshotConfig(folder, classes=str(file) if lines else None))
+    assert all(map(re.search, [warned], evaluation.warnings)) and len(evaluation.warnings) == bool(warned)
+    pictures, texts = invent(evaluation)
+    for picture, place in pictures.place.items():  # a model that knows every folder's class
+        name = joined[folders.index(picture.uri.split("/")[-2])]
+        pictures.image_MD[place] = texts.text_TD[texts.place[f"a photo of a {name}."]]
+    rows = evaluation.grade(pictures, texts).to_pylist()
+    assert [row["label"] for row in rows] == [joined[folders.index(row["id"].split("/")[0])] for row in rows]
+    assert {row["rank"] for row in rows} == {1}
 
 
 def see_classes(evaluation, seed=0, noise=0.5, bad=()):

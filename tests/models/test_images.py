@@ -255,6 +255,20 @@ def test_a_crop_is_torchvisions_to_the_bit(monkeypatch):
         assert found.shape == (*size, 3) and np.array_equal(found, np.asarray(expected)), (mode, box)
 
 
+def test_a_box_is_cropped_as_the_code_of_aro_crops_it_black_beyond_the_image():
+    whole = draw("RGB")
+    for box in ((7, 3, 40, 50), (60, 40, 70, 60), (-20, -5, 60, 90)):
+        left, top, across, down = box
+        cropped = whole.crop((left, top, left + across, top + down))
+        pixels, size = prepare_image(encode(whole, "PNG"), SPEC, 10**6, box=box)
+        assert_open_clips(cropped, SPEC, pixels)
+        assert size == (across, down)
+    for box, status in (((90, 0, 5, 5), CORRUPT_IMAGE), ((0, 0, 1001, 1000), IMAGE_TOO_LARGE)):
+        with pytest.raises(ImageFault) as fault:
+            prepare_image(encode(whole, "PNG"), SPEC, 10**6, box=box)
+        assert fault.value.status == status
+
+
 def test_crops_are_drawn_as_torchvision_draws_them():
     """Means and spreads of 3,000 boxes: width, height and the free place beside them; or the middle."""
     num, bounds = 3000, [3 / 4, 4 / 3]
