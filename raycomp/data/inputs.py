@@ -470,7 +470,12 @@ def _list_files(filesystem: fs.FileSystem, folder: str, recursive: bool) -> list
 
 
 def _is_hidden(relative: str) -> bool:
-    return any(part.startswith((".", "_")) for part in relative.strip("/").split("/"))
+    """Whether a dot or an underscore hides a file or its folder; cameras write one before an image's name."""
+    folder, _, file = relative.strip("/").rpartition("/")
+    is_own = bool(_list_images([file])) or posixpath.splitext(file)[1].lower() in _TEXTS
+    return file.startswith("." if is_own else (".", "_")) or any(
+        part.startswith((".", "_")) for part in folder.split("/")
+    )
 
 
 def expand_braces(text: str) -> list[str]:

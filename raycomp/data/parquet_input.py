@@ -152,7 +152,8 @@ def _read_batch(
         bad_json = any(value is _UNDECODABLE for value in fields.values())
         found = fields.get(captions)
         if shard.columns.captions == "longest" and isinstance(found, list):
-            found = max((text for text in found if isinstance(text, str)), key=len, default=None)
+            texts = (text for text in found if isinstance(text, str | bytes))
+            found = max(texts, key=lambda text: len(samples.decode_text(text) or ""), default=None)
         key = fields.get("key")
         if isinstance(key, float) and key.is_integer():  # which pandas makes of integers next to nulls
             key = int(key)

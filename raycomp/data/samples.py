@@ -21,7 +21,6 @@ import uuid
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -124,7 +123,7 @@ def parse_object(text: bytes | str | None) -> tuple[str | None, dict[str, Any] |
     if text is None:
         return None, None
     try:
-        text = (text.decode() if isinstance(text, bytes) else text).removeprefix(_MARK)
+        text = (text.decode() if isinstance(text, bytes) else text).lstrip(_MARK)
         fields = json.loads(text)
     except (ValueError, RecursionError):
         return None, None
@@ -165,15 +164,15 @@ def to_json_value(value: Any) -> Any:
 def decode_text(text: Any) -> str | None:
     """Return ``text`` (UTF-8 bytes or str) as a str that UTF-8 can encode; None for any other value.
 
-    A byte order mark at its start is left out.
+    Byte order marks at its start are left out.
     """
     try:
         if isinstance(text, bytes):
-            return text.decode().removeprefix(_MARK)
+            return text.decode().lstrip(_MARK)
         text.encode()
     except (UnicodeError, AttributeError):
         return None
-    return text.removeprefix(_MARK)
+    return text.lstrip(_MARK)
 
 
 def first_text(value: Any) -> str | bytes | None:
@@ -539,10 +538,15 @@ def _samples(stream: Any) -> Iterator[tuple[str, Members, int]]:
 
 
 def count_tar(path: str) -> int:
-    """Return about how many samples a tar on the disk has; reads headers alone. Raises tarfile.TarError."""
+    """Return how many samples a tar on the disk has; reads headers alone. Raises tarfile.TarError."""
     with tarfile.open(path, "r:") as tar:
-        found = [split[0] for member in tar if member.isfile() and (split := _split(member.name))]
-    return sum(1 for _ in groupby(found))
+        found = [split for member in tar if member.isfile() and (split := _split(member.name))]
+    count, last, seen = 0, None, set[str]()
+    for key, extension in found:
+        if key != last or extension in seen:
+            count, last, seen = count + 1, key, set()
+        seen.add(extension)
+    return count
 
 
 def _split(name: str) -> tuple[str, str] | None:
