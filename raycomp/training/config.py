@@ -164,7 +164,8 @@ class TrainConfig(OptionGroup):
     """A ``subset.npy`` or ``kept.parquet`` with the pairs to train on. A pair listed k times is used k times
     in each epoch. none = all pairs, once."""
     negatives: str | None = field(default=None, metadata=PLACE)
-    """A folder that ``raycomp negatives`` wrote for the same pairs."""
+    """A folder that ``raycomp negatives`` wrote for the same pairs. Or your own negatives, FILE.parquet with
+    the columns uid, caption and negatives, a list of texts in each row."""
     negative_images: str | None = field(default=None, metadata=PLACE)
     """Parquet with a row for each negative that has an image: uid, negative (its text), and image (bytes) or
     path."""
@@ -187,6 +188,7 @@ class TrainConfig(OptionGroup):
         check(precision == "fp32", "model.precision", precision, "fp32; train.autocast=true computes in bf16")
         name, loss = self.train.loss, get_loss(self.train.loss)
         folder = f"a folder that raycomp negatives wrote, which train.loss={name} needs; add --negatives DIR"
+        folder += " or FILE.parquet"
         check(bool(self.negatives) or not loss.negatives, "negatives", self.negatives, folder)
         files = f"Parquet with images of negatives, which train.loss={name} needs; add --negative_images FILE"
         has_images = bool(self.negative_images) or not loss.negative_images

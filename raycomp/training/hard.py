@@ -30,7 +30,7 @@ from raycomp.words import CAPTION, IMAGE, NEGATIVE, NEGATIVES, NEIGHBOURS, NUM_R
 
 MOST = 3
 """Neighbours of a pair that are used, as in NegCLIP."""
-PATH = "path"
+PATH, OWN = "path", "own"
 
 
 def load_mates(files: Sequence[str], pairs: Sequence[str]) -> tuple[np.ndarray, ...]:
@@ -195,15 +195,67 @@ def join_negatives(
                 f"negatives: {len(others):,} of {len(mine):,} captions in {uris[file]} differ from the pair "
                 f"with the same uid, such as {others[0]}; name the negatives of these pairs"
             )
-        lists = found[NEGATIVES].combine_chunks()
+        parts.append(_to_hard(found)[0])
+        order_N[mine] = count + np.arange(len(mine))
+        count += len(mine)
+    return pa.concat_arrays(parts).take(pa.array(order_N))
+
+
+def _to_hard(table: pa.Table) -> tuple[pa.ListArray, int]:
+    """Return negatives as lists of HARD_TYPE. Plain texts are a user's own: those that are empty or equal
+    their caption are left out, and counted."""
+    lists = table[NEGATIVES].combine_chunks()
+    if pa.types.is_struct(lists.type.value_type):
         flat = lists.flatten()
         fields = [pc.struct_field(flat, name) for name in ("text", "op", "kind")]
         fields.append(pa.array(np.zeros(len(flat), bool)))
         hard = pa.StructArray.from_arrays(fields, fields=list(HARD_TYPE))
-        parts.append(_to_lists(pc.fill_null(pc.list_value_length(lists), 0).to_numpy(), hard))
-        order_N[mine] = count + np.arange(len(mine))
-        count += len(mine)
-    return pa.concat_arrays(parts).take(pa.array(order_N))
+        return _to_lists(pc.fill_null(pc.list_value_length(lists), 0).to_numpy(), hard), 0
+    found, num_unfit = [], 0
+    for caption, texts in zip(table[CAPTION].to_pylist(), lists.to_pylist(), strict=True):
+        fit = [text for text in texts or () if text and text.split() not in ([], (caption or "").split())]
+        found.append([{"text": text, "op": OWN, "kind": OWN, "image": False} for text in fit])
+        num_unfit += len(texts or ()) - len(fit)
+    return pa.array(found, pa.list_(HARD_TYPE)), num_unfit
+
+
+def find_own_negatives(spec: str) -> tuple[str, ...]:
+    """Return the Parquet files of negatives that a user wrote. Raises ValueError where columns lack or have
+    another type."""
+    wanted = "uid, caption and negatives, a list of texts in each row"
+    uris = find_tables("negatives", spec, [{UID, CAPTION, NEGATIVES}], wanted)
+    for uri in uris:
+        kind = read_schema(uri).field(NEGATIVES).type
+        of = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else kind
+        fits = of != kind and (
+            pa.types.is_string(of) or pa.types.is_large_string(of) or pa.types.is_struct(of)
+        )
+        if not fits:
+            raise ValueError(f"negatives={uri!r}: its column negatives must be lists of texts, is {kind}")
+    return uris
+
+
+def report_own_negatives(uris: tuple[str, ...], key_N: np.ndarray, token: str) -> list[str]:
+    """Return warnings on the rows and texts of a user's negatives that are not used; ``key_N``: of all
+    pairs."""
+    key_M, num_rows = _place(uris, (UID,), token)[0], sum(map(count_rows, uris))
+    tables = [read_columns(uri, [CAPTION, NEGATIVES]) for uri in uris]
+    texts = sum(int(pc.sum(pc.list_value_length(table[NEGATIVES])).as_py() or 0) for table in tables)
+    is_known_M, is_first_M = (
+        np.isin(key_M, key_N),
+        np.diff(np.unique(key_M, return_inverse=True)[1], prepend=-1) > 0,
+    )
+    unknown = f"have a uid of no training pair{_name_one(key_M[~is_known_M])}"
+    counts = {
+        unknown: (num_rows - int(is_known_M.sum()), num_rows, "rows"),
+        "repeat a uid; its first row counts": (int((is_known_M & ~is_first_M).sum()), num_rows, "rows"),
+        "are empty or equal their caption": (sum(_to_hard(table)[1] for table in tables), texts, "texts"),
+    }
+    return [f"negatives: {n:,} of {of:,} {what} {why}" for why, (n, of, what) in counts.items() if n]
+
+
+def _name_one(key_N: np.ndarray) -> str:
+    return f", such as {key_N[0].ljust(16, bytes(1)).hex()}" if len(key_N) else ""
 
 
 def _to_lists(length_N: np.ndarray, flat: pa.Array) -> pa.ListArray:

@@ -83,6 +83,8 @@ class Pairs:
     subset: str | None = None
     """What narrows the pairs further."""
     negatives: tuple[str, ...] = ()
+    has_own_negatives: bool = False
+    """Whether a user wrote them: any file may have any pair."""
     negative_images: tuple[str, ...] = ()
     neighbours: tuple[str, ...] = ()
     """Files of pairs with similar images."""
@@ -138,7 +140,12 @@ def find_pairs(config: TrainConfig) -> Pairs:
             kept = read_columns(pairs.kept, [words.UID])[words.UID]
             refuse_unknown(config.subset, config.input, uid_N2, np.sort(to_keys(parse_uids(kept))), 0)
     if config.negatives is not None:
-        pairs = replace(pairs, negatives=hard.find_negatives(config.negatives, run, folder.uri))
+        has_own = is_own(config.negatives)
+        if has_own:
+            found = hard.find_own_negatives(config.negatives)
+        else:
+            found = hard.find_negatives(config.negatives, run, folder.uri)
+        pairs = replace(pairs, negatives=found, has_own_negatives=has_own)
     if config.negative_images is not None:
         forms = [{words.UID, words.NEGATIVE, column} for column in (words.IMAGE, hard.PATH)]
         wanted = f"{words.UID}, {words.NEGATIVE}, and {words.IMAGE} or {hard.PATH}"
@@ -150,6 +157,11 @@ def find_pairs(config: TrainConfig) -> Pairs:
     return replace(pairs, max_bad_fraction=config.max_bad_fraction)
 
 
+def is_own(negatives: str) -> bool:
+    """Whether an option names a user's own table of negatives, not a run's folder."""
+    return negatives.endswith(".parquet")
+
+
 def fingerprint_pairs(config: TrainConfig) -> dict[str, str]:
     """Return what batches depend on in addition to the options: digests of the input and of the files that go
     with it. Raises ValueError where one of them is missing."""
@@ -158,10 +170,10 @@ def fingerprint_pairs(config: TrainConfig) -> dict[str, str]:
     found = {"input": runs.identify(run) if run else runs.digest(fingerprint_shards(shards))}
     if config.subset is not None:
         found["subset"] = hashlib.sha256(np.sort(to_keys(read_uids(config.subset))).tobytes()).hexdigest()
-    if config.negatives is not None:
+    if config.negatives is not None and not is_own(config.negatives):
         found["negatives"] = runs.identify(runs.read_finished(config.negatives))
-    for name in ("hard_images", "negative_images"):
-        if (spec := getattr(config, name)) is not None:
+    for name in ("negatives", "hard_images", "negative_images"):
+        if name not in found and (spec := getattr(config, name)) is not None:
             found[name] = runs.digest(fingerprint_shards(expand_input(spec)))
     return found
 
@@ -227,6 +239,9 @@ def make_index(
     if len(held_H2):
         reasons[words.HELD_OUT] = len(held_H2)
     lost = check_pairs(pairs, reasons, tally, [*uids, held_H2] if pairs.subset else ())
+    if pairs.has_own_negatives:
+        listed = to_keys(np.concatenate([held_H2, *map_files(uids_in, uris, label="compare uids")]))
+        lost += hard.report_own_negatives(pairs.negatives, listed, pairs.token)
     return Index(uris, tuple(rows), reasons, tally, kinds, most, tuple(lost))
 
 
@@ -260,7 +275,8 @@ def index_shard(pairs: Pairs, ordinal: int) -> tuple[pa.Table, Counter[str]]:
     """
     found, reasons = _index_scores(pairs, ordinal) if pairs.scores else _index_samples(pairs, ordinal)
     if pairs.negatives:
-        uris = (pairs.negatives[ordinal],) if pairs.scores else pairs.negatives
+        by_file = pairs.scores and not pairs.has_own_negatives
+        uris = (pairs.negatives[ordinal],) if by_file else pairs.negatives
         negatives = hard.join_negatives(uris, found[words.UID], found[words.CAPTIONS], pairs.token)
     else:
         negatives = pa.array([[]] * len(found), pa.list_(HARD_TYPE))
@@ -534,7 +550,8 @@ def check_pairs(
     if pairs.negatives and not tally["negatives"]:
         raise ValueError(
             f"negatives: none of the {tally['pairs']:,} pairs of {pairs.source} has negatives in "
-            f"{pairs.negatives[0].rpartition('/')[0]}; they are joined by uid"
+            f"{pairs.negatives[0] if pairs.has_own_negatives else posixpath.dirname(pairs.negatives[0])}; "
+            f"they are joined by uid, and kept.parquet or scores/ of a curation have the uids"
         )
     if pairs.negative_images and not tally["negative_images"]:
         raise ValueError(

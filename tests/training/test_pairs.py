@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import raycomp
-from raycomp.config import TooMuchBadData, UserError
+from raycomp.config import ClusterConfig, TooMuchBadData, UserError
 from raycomp.core.epochs import EpochPlan, let_follow
 from raycomp.core.selection import parse_uids
 from raycomp.curation.outputs import write_subset
@@ -23,9 +23,18 @@ from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import write_table
 from raycomp.data.samples import write_tar
 from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.run.local import connect
 from raycomp.schema import NEGATIVES_SCHEMA, PAIRS_SCHEMA
 from raycomp.training.hard import MOST, load_mates
-from raycomp.training.pairs import Pairs, check_pairs, find_pairs, index_shard, load_shard, tally_pairs
+from raycomp.training.pairs import (
+    Pairs,
+    check_pairs,
+    find_pairs,
+    index_shard,
+    load_shard,
+    make_index,
+    tally_pairs,
+)
 from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET
 from tests.corpus import write_bad_shards, write_world_shards
 from tests.sealed import seal
@@ -408,3 +417,31 @@ def test_a_pair_is_followed_by_one_of_its_mates_that_is_left():
         assert sorted(order) == list(range(5)) and order[0] == 0 and order[1] in (1, 2)
     none = np.full((5, 2), -1)  # without mates the order is as it was
     assert let_follow(np.array([3, 1, 0, 4, 2]), none, np.random.default_rng(0)).tolist() == [3, 1, 0, 4, 2]
+
+
+def test_negatives_of_a_user_are_a_table_whose_unused_rows_and_texts_are_reported(album, tmp_path):
+    path = tmp_path / "mine.parquet"
+    rows = [(uid_of(9), "pair 9", ["a", " pair  9", ""]), (uid_of(2), None, ["c", "d"])]
+    rows += [(uid_of(2), None, ["e"]), (uid_of(500), "x", ["y"]), ("nine", "x", None)]
+    pq.write_table(
+        pa.table(dict(zip(("uid", "caption", "negatives"), zip(*rows, strict=True), strict=True))), path
+    )
+    options = {"input": str(album), "negatives": str(path)}
+    with connect(ClusterConfig(executor="local")):
+        found = make_index(find_pairs(make_config(**options)), Folder(str(tmp_path / "work")))
+    negatives = {}
+    for uri in found.uris:
+        negatives |= {row["uid"]: row["negatives"] for row in pq.read_table(uri).to_pylist()}
+    texts = {uid: [one["text"] for one in own] for uid, own in negatives.items() if own}
+    assert texts == {uid_of(9): ["a"], uid_of(2): ["c", "d"]} and found.kinds == {("own", "own"): 3}
+    assert found.warnings == (
+        f"negatives: 2 of 5 rows have a uid of no training pair, such as {uid_of(500)}",
+        "negatives: 1 of 5 rows repeat a uid; its first row counts",
+        "negatives: 2 of 7 texts are empty or equal their caption",
+    )
+    pq.write_table(pa.table({"uid": [uid_of(500)], "caption": ["x"], "negatives": [["y"]]}), path)
+    refuse(f"none of the 12 pairs of {album} has negatives in {path}", **options)
+    pq.write_table(pa.table({"uid": [uid_of(9)], "caption": ["x"], "negatives": ["y"]}), path)
+    refuse("its column negatives must be lists of texts, is string", **options)
+    pq.write_table(pa.table({"uid": [uid_of(9)], "negatives": [["y"]]}), path)
+    refuse("must be Parquet with the columns uid, caption and negatives", **options)
