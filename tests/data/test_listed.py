@@ -12,7 +12,6 @@ from raycomp.config.shared import ColumnsConfig
 from raycomp.data import inputs, reader
 from raycomp.data.inputs import expand_input, fingerprint_shards
 from raycomp.data.reader import check_tables, extract, read_shard
-from raycomp.data.samples import write_tar
 
 CAPTIONS = ["a dog", "two cats", "a red ball"]
 
@@ -156,6 +155,7 @@ def test_what_is_wrong_is_a_status(tmp_path):
     (tmp_path / "in/list.csv").write_bytes(b"\xef\xbb\xbf" + text)
     found = read(tmp_path / "in/list.csv")
     assert [row["status"] for row in found] == [*rows.values(), "bad_encoding"]
+    assert found[8]["key"] == "line-000000010"
     lines = ['{"image": "0.jpg", "caption": "a"}', "{", "[1]", "", '{"image": 3, "caption": "a"}']
     (tmp_path / "in/list.jsonl").write_text("\n".join(lines))
     found = [row["status"] for row in read(tmp_path / "in/list.jsonl")]
@@ -167,32 +167,6 @@ def test_what_is_wrong_is_a_status(tmp_path):
         assert [row["status"] for row in read(tmp_path / "in" / name)] == [status]
     (tmp_path / "in/empty.csv").write_text("image,caption\n")
     assert [row["status"] for row in read(tmp_path / "in/empty.csv")] == ["empty_shard"]
-
-
-def test_no_row_of_a_list_is_swallowed_or_cut(tmp_path):
-    """A quote that is not closed costs its own row; quotes of a TSV are letters unless declared."""
-    write_images(tmp_path)
-    rows = [
-        '0.jpg,"a dog, a cat"',
-        '1.jpg,"a pizza',
-        "2.jpg,a bus",
-        '0.jpg,"a\nb"',
-        '1.jpg,"x" y',
-        '2.jpg,"c"',
-    ]
-    (tmp_path / "a.csv").write_text("\n".join(["image,caption", *rows]) + "\n")
-    found = [(row["key"], row["caption"]) for row in read(tmp_path / "a.csv")]
-    bad = [(f"line-{line:09d}", None) for line in (3, 7)]
-    good = [("0.jpg", "a dog, a cat"), ("2.jpg", "a bus"), ("0.jpg#1", "a\nb"), ("2.jpg#1", "c")]
-    assert found == [good[0], bad[0], good[1], good[2], bad[1], good[3]]
-    text = "\n".join(["image,caption", *rows]).replace(",", "\t", 2).replace(".jpg,", ".jpg\t")
-    (tmp_path / "a.tsv").write_text(text)
-    letters = [row["caption"] for row in read(tmp_path / "a.tsv")]
-    assert letters == ['"a dog, a cat"', '"a pizza', "a bus", '"a', None, '"x" y', '"c"']
-    assert [row["caption"] for row in read(tmp_path / "a.tsv", quotes=True)][-1] == "c"
-    for delimiter in ";\t":
-        (tmp_path / "b.csv").write_text(f"image{delimiter}caption\n0.jpg{delimiter}a dog, a cat\n")
-        assert [row["caption"] for row in read(tmp_path / "b.csv")] == ["a dog, a cat"]
 
 
 def test_numbers_of_a_csv_are_numbers_in_json(tmp_path):
@@ -246,64 +220,3 @@ def test_what_cannot_be_right_is_refused_at_once(new_folder):
         check_tables(expand_input(str(path)))
     with pytest.raises(ValueError, match=r"^columns\.captions='all': has no effect on parquet shards"):
         expand_input(str(path), columns=ColumnsConfig(captions="all"))
-
-
-def test_texts_are_found_in_any_case_and_none_vanishes(tmp_path):
-    """Texts without an image that can be read are rows, and a json with a mark at its start is read."""
-    folder = tmp_path / "in"
-    write_images(folder)
-    (folder / "0.jpg").rename(folder / "A.JPG")
-    for name, text in [("A.TXT", "a dog"), ("1.jpg.txt", "a cat"), ("2.txt", "a bus"), ("3.txt", "a hat")]:
-        (folder / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
-    (folder / "3.heic").write_bytes(b"")
-    (folder / "1.json").write_bytes(b'\xef\xbb\xbf{"url": "https://a.org/1"}')
-    (folder / "2.json").write_bytes('{"url": "https://a.org/2"}'.encode("utf-16"))
-    found = {row["key"]: (row["status"], row["caption"], row["url"]) for row in read(folder)}
-    assert found == {
-        "1.jpg": ("ok", "a cat", "https://a.org/1"),
-        "2.jpg": ("bad_json", "a bus", None),
-        "3.txt": ("no_image", "a hat", None),
-        "A.JPG": ("ok", "a dog", None),
-    }
-    with pytest.raises(ValueError, match=r"^columns\.captions='longest': has no effect on images with texts"):
-        expand_input(str(folder), columns=ColumnsConfig(captions="longest"))
-
-
-def test_a_caption_that_shows_nothing_is_empty(tmp_path):
-    write_images(tmp_path)
-    blanks = [
-        "\u200b",
-        "\xa0",
-        "\u3164",
-        "\u2800",
-        "&nbsp;",
-        "&#x200B;",
-        "\u200e\u200f",
-        "\u200d\ufe0f",
-        "\x07",
-    ]
-    shown = ["?", "\u72d7", "&amp;", "\U0001f415", "\u200bx", "1"]
-    rows = [json.dumps({"image": "0.jpg", "caption": one}) for one in [*blanks, *shown]]
-    (tmp_path / "a.jsonl").write_text("\n".join(rows))
-    statuses = [row["status"] for row in read(tmp_path / "a.jsonl")]
-    assert statuses == ["empty_caption"] * len(blanks) + ["ok"] * len(shown)
-
-
-def test_nothing_of_an_annotation_file_vanishes_and_no_pair_counts_twice(tmp_path):
-    folder = tmp_path / "in"
-    write_images(folder)
-    images = [{"id": i, "file_name": f"{i}.jpg"} for i in range(2)]
-    notes = [{"image_id": one, "caption": f"a {one}"} for one in (0, "1", 7, 0)]
-    (folder / "captions.json").write_text(json.dumps({"images": images, "annotations": notes}))
-    found = [(row["status"], row["caption"]) for row in read(folder, captions="all")]
-    assert found == [("ok", "a 0"), ("ok", "a 0"), ("ok", "a 1"), ("no_image", "a 7")]
-    (folder / "captions.csv").write_text("image,caption\n0.jpg,a dog\n")
-    with pytest.raises(ValueError, match=r"captions\.csv and .*captions\.json are two lists of one name"):
-        expand_input(str(folder))
-
-
-def test_the_address_has_the_same_names_in_a_tar(tmp_path):
-    for name in ("url", "URL"):
-        json_bytes = json.dumps({name: "https://a.org/0"}).encode()
-        write_tar(str(tmp_path / "0.tar"), [("0", {"jpg": b"\xff\xd8\xff", "txt": b"a", "json": json_bytes})])
-        assert [row["url"] for row in read(tmp_path / "0.tar")] == ["https://a.org/0"], name
