@@ -43,7 +43,7 @@ NEIGHBOURS: dict[str, set[str]] = {
 EXCEPTIONS = {
     "continual": {"evaluation", "training"},
     "evaluation": {"curation", "training"},
-    "negatives": {"curation"},
+    "negatives": {"curation", "training"},
     "probe": {"curation", "evaluation", "negatives"},
     "sweep": {"continual", "curation", "evaluation", "training"},
     "training": {"curation"},

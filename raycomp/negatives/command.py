@@ -68,7 +68,7 @@ def negatives(
             stats, known, warnings = _write(writing, earlier, run, say)
             tally = page.tally_files(writing.written)
             photos = _fetch_photos(writing, tally)
-            _write_exports(writing)
+            said = _write_exports(writing)
         sections: dict[str, Any] = {
             "written": tally.negatives.total(),
             "taken_over": known.total(),
@@ -77,14 +77,17 @@ def negatives(
             # Of captions written anew.
             "rejected": dict(next(iter(stats.values())).counts.get(FAULTS, Counter()).most_common()),
             "text_only": page.describe_gaps(tally.gaps),
+            **({"exports": said} if said else {}),
             "phases": running.describe_phases(stats),
             "stages": running.describe_stages(stats),
         }
         # The phase counts the rows written, so no status is a reason of its own.
         statuses = stats["negatives"].statuses + known
         run.close(statuses, tally.statuses, OK, reasons=(), warnings=warnings, **sections)
-        said = f"{tally.negatives.total():,} negatives of {tally.statuses.total():,} captions"
-        run.report(said, page.render_negatives(run.record, tally, photos))
+        for line in said:
+            say(line)
+        total = f"{tally.negatives.total():,} negatives of {tally.statuses.total():,} captions"
+        run.report(total, page.render_negatives(run.record, tally, photos))
     return run.record
 
 
@@ -150,6 +153,8 @@ def _fingerprint(config: NegativesConfig) -> dict[str, Any]:
         found["llm"] = runs.digest([versions, files])
     if writing.judge_model:
         found["judge"] = fingerprint_folder(Path(writing.judge_model))
+    if writing.images:
+        found["images"] = runs.digest(inputs.fingerprint_shards(inputs.expand_input(writing.images)))
     found |= fingerprint_frozen(writing)
     if writing.engine == SUGGEST:
         found["llm"] = fingerprint_folder(Path(model))
@@ -162,9 +167,9 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
     writing = config.negatives
     folder, run = runs.read_curation(config.input)
     if run is None:
-        if writing.materialize or {"negclip", "neighbours"} & {*writing.export}:
+        if writing.materialize or {"negclip", "triplet", "neighbours"} & {*writing.export}:
             raise ValueError(
-                f"input={config.input!r}: shards, negclip and neighbours need a folder that curate wrote"
+                f"input={config.input!r}: these exports and shards need a folder that curate wrote"
             )
         if writing.screen:
             _refuse_screen(config)
@@ -179,11 +184,15 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
                 f"scorer.weights={config.ranker.weights!r}: has changed since it scored {folder.uri}; "
                 f"name a scorer, or set negatives.rank=false"
             )
-    needs = writing.materialize or "negclip" in writing.export
+    needs = ["export=triplet"] * ("triplet" in writing.export) + ["export=negclip"] * (
+        "negclip" in writing.export
+    )
+    needs = ["materialize=true"] * writing.materialize + needs
+    if writing.images:
+        exports.find_images(writing.images)
     if needs and not any(name.startswith("shards/") for name in runs.check_results(folder, run, "shards")):
-        option = "materialize=true" if writing.materialize else "export=negclip"
         lacking = f"needs shards, {folder.uri} has none; curate or select with materialize=true"
-        raise ValueError(f"negatives.{option}: {lacking}")
+        raise ValueError(f"negatives.{needs[0]}: {lacking}")
     with_images = writing.rank and captions.is_scored_by(config.ranker, run, folder.uri)
     if writing.screen and not with_images:
         _refuse_screen(config)
@@ -212,15 +221,22 @@ def _count_captions(writing: Writing) -> int:
     return total
 
 
-def _write_exports(writing: Writing) -> None:
+def _write_exports(writing: Writing) -> list[str]:
+    """Return what to report on the exports."""
     config, shards = writing.config.negatives, join_uri(writing.config.input, "shards")
+    said = []
     if "negclip" in config.export:
-        exports.write_negclip(writing.sources, writing.written, shards, writing.out)
+        said += exports.write_negclip(writing.sources, writing.written, shards, writing.out)
+    if config.images:
+        said += exports.write_triplets(
+            inputs.expand_input(shards), writing.written, config.images, writing.out
+        )
     if "neighbours" in config.export:
         exports.write_neighbours(writing.sources, writing.written, writing.out)
     if config.materialize:
         kept = writing.sources[0].kept
         exports.write_shards(inputs.expand_input(shards), writing.written, kept, writing.out, writing.work)
+    return said
 
 
 def _fetch_photos(writing: Writing, tally: page.Tally) -> dict[str, bytes]:

@@ -25,7 +25,7 @@ RULES, SUGGEST = "rules", "suggest"
 ENGINES = (RULES, SUGGEST, "vllm", "http")
 PROMPTS = ("full", "short")
 JUDGES = ("ngrams", "model")
-EXPORTS = ("negclip", "neighbours", "calls")
+EXPORTS = ("negclip", "triplet", "neighbours", "calls")
 REFINEMENTS = ("none", "balance", "draw")
 
 
@@ -76,8 +76,11 @@ class WritingConfig(OptionGroup, name="negatives"):
     materialize: bool = False
     """Rewrite the curation's shards, each sample's json with its negatives."""
     export: tuple[str, ...] = field(default=(), metadata=one_of(EXPORTS))
-    """Further files: negclip (a TSV for NegCLIP's trainer), neighbours (for raycomp train's hard_images),
-    calls (sets that compare numbers of calls)."""
+    """Further files: negclip (a TSV for NegCLIP's trainer), triplet (shards for TripletCLIP's trainer),
+    neighbours (for raycomp train's hard_images), calls (sets that compare numbers of calls)."""
+    images: str | None = field(default=None, metadata=PLACE)
+    """triplet: Parquet with a row for each negative that has an image: uid, negative (its text), and image
+    (bytes) or path, as ``negative_images`` of raycomp train."""
     frozen: str | None = field(default=None, metadata=PLACE)
     """A folder of a finished run of negatives, whose counts (judges, contexts, photos) and fitted refinement
     are used instead of those of this input. Then the negatives of a caption depend on no other caption but
@@ -119,6 +122,8 @@ class WritingConfig(OptionGroup, name="negatives"):
         if self.refine != "none":
             check(bool(self.judge), "negatives.judge", self.judge, "some judge with negatives.refine")
             check("calls" not in self.export, "negatives.export", self.export, "without calls to refine")
+        fits = ("triplet" in self.export) == (self.images is not None)
+        check(fits, "negatives.images", self.images, "Parquet with negatives.export=triplet, else none")
         if "calls" in self.export:
             check(self.calls >= 2, "negatives.calls", self.calls, "at least 2 with negatives.export=calls")
 

@@ -1,10 +1,13 @@
-"""Export negatives in other layouts: enriched shards, NegCLIP's TSV."""
+"""Export negatives in other layouts: enriched shards, NegCLIP's TSV, TripletCLIP's shards."""
 
 import re
+import shlex
 import tarfile
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 from posixpath import dirname
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +20,12 @@ from raycomp.data import parquet
 from raycomp.data.files import Folder, join_uri, new_file, resolve
 from raycomp.data.inputs import IMAGE_EXTENSIONS, ShardPath
 from raycomp.data.reader import extract
-from raycomp.data.samples import parse_object
+from raycomp.data.samples import find_image, parse_object, write_tar
 from raycomp.negatives.captions import CaptionFile, read_aligned
 from raycomp.run.work import map_files, map_tasks
 from raycomp.table import FORMULA_STARTS, write_csv
-from raycomp.words import CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NEGATIVES, NEIGHBOURS, UID
+from raycomp.training import hard
+from raycomp.words import CAPTION, IMAGE, IMAGE_EMBEDDING, IMAGE_SHA256, NEGATIVE, NEGATIVES, NEIGHBOURS, UID
 
 NUM_NEIGHBOURS = 3
 _NEIGHBOURS = pa.schema([(UID, pa.string()), (NEIGHBOURS, pa.list_(pa.string()))])
@@ -29,6 +33,8 @@ _SHARD = re.compile(r"\d{8}\.tar")
 _TSV = ("", "title", "filepath", "neg_caption", "neg_image")
 # Characters that end a line or a field for some reader, or cannot be read.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_NO_BREAK = "\u00a0"
+_MOST_PIXELS = 100_000_000
 # "#N/A N/A" is a missing value.
 _NO_TITLE = (*FORMULA_STARTS, "#")
 
@@ -42,11 +48,7 @@ def write_shards(
     negatives. Raises UserError, and leaves no ``shards/``, if a sample is not the one that its negatives were
     written for, or its image is not the one that the curation wrote.
     """
-    counts = list(map_files(parquet.count_rows, negatives, label="count"))
-    sizes = _find_sizes(dirname(shards[0].uri), len(shards), sum(counts)) if shards else []
-    if sum(sizes) != sum(counts):
-        raise UserError(f"{len(shards)} shards cannot hold {sum(counts)} samples in the layout of curate")
-    reads = outputs.split_rows(counts, sizes)
+    sizes, reads = _split(shards, negatives)
     folder = outputs.OutputFolder(
         out, work, [outputs.Output(number, sizes[number], own) for number, own in enumerate(reads)]
     )
@@ -56,6 +58,17 @@ def write_shards(
         for number, _, own in folder.left
     ]
     folder.write(_write_shard, jobs, map_files(_read_uids, negatives, label="count"), kept)
+
+
+def _split(
+    shards: Sequence[ShardPath], negatives: Sequence[str]
+) -> tuple[list[int], list[list[outputs.Range]]]:
+    """Return the samples of a curation's shards, and the rows of negatives that belong to each."""
+    counts = list(map_files(parquet.count_rows, negatives, label="count"))
+    sizes = _find_sizes(dirname(shards[0].uri), len(shards), sum(counts)) if shards else []
+    if sum(sizes) != sum(counts):
+        raise UserError(f"{len(shards)} shards cannot hold {sum(counts)} samples in the layout of curate")
+    return sizes, outputs.split_rows(counts, sizes)
 
 
 def _find_sizes(folder: str, num_shards: int, num_samples: int) -> list[int]:
@@ -83,25 +96,97 @@ def _write_shard(
         tables = parquet.read_rows(kept, [IMAGE_SHA256], first + np.arange(len(rows)))
         images = [image for table in tables for image in table[IMAGE_SHA256].to_pylist()]
 
-    def enrich() -> Iterator[tuple[str, dict[str, bytes]]]:
-        left = set(range(len(rows)))
-        for position, members in extract(shard, set(left)):
-            row, (_, own) = rows[position], parse_object(members.get("json"))
-            is_same = ((own or {}).get(UID), read_caption(members)) == (row[UID], row[CAPTION])
-            if not is_same or (images is not None and hash_image(members) != images[position]):
-                raise changed_error(shard, position)
-            left.remove(position)
-            yield row[UID], outputs.enrich(members, row[UID], row[CAPTION], {NEGATIVES: row[NEGATIVES]})
-        if left:
-            raise changed_error(shard, min(left))
+    samples = (
+        (row[UID], outputs.enrich(members, row[UID], row[CAPTION], {NEGATIVES: row[NEGATIVES]}))
+        for row, members in _read_samples(shard, rows, range(len(rows)), images)
+    )
+    return outputs.commit_output(out, work, shard.ordinal, samples, {}), 0
 
-    return outputs.commit_output(out, work, shard.ordinal, enrich(), {}), 0
+
+def _read_samples(
+    shard: ShardPath,
+    rows: Sequence[dict[str, Any]],
+    wanted: Collection[int],
+    images: Sequence[str] | None = None,
+) -> Iterator[tuple[dict[str, Any], dict[str, bytes]]]:
+    """Yield the row and the members of the ``wanted`` samples of a shard; UserError where one is another."""
+    left = set(wanted)
+    for position, members in extract(shard, set(left)):
+        row, (_, own) = rows[position], parse_object(members.get("json"))
+        is_same = ((own or {}).get(UID), read_caption(members)) == (row[UID], row[CAPTION])
+        if not is_same or (images is not None and hash_image(members) != images[position]):
+            raise changed_error(shard, position)
+        left.remove(position)
+        yield row, members
+    if left:
+        raise changed_error(shard, min(left))
+
+
+def find_images(spec: str) -> tuple[str, ...]:
+    """Return the files of images of negatives; ValueError where columns lack."""
+    forms = [{UID, NEGATIVE, column} for column in (IMAGE, hard.PATH)]
+    wanted = f"{UID}, {NEGATIVE}, and {IMAGE} or {hard.PATH}"
+    return hard.find_tables("negatives.images", spec, forms, wanted)
+
+
+def write_triplets(
+    shards: Sequence[ShardPath], negatives: Sequence[str], images: str, out: Folder
+) -> list[str]:
+    """Write ``exports/triplet/shard-N.tar`` as TripletCLIP's trainer reads it (Patel et al. 2024); report it.
+
+    A sample has image, caption, neg_image and neg_caption: the first of its negatives that has an image.
+    """
+    jobs = list(zip(shards, _split(shards, negatives)[1], strict=True))
+    token = uuid.uuid4().hex  # what a process caches of the files is read again by another run
+    options = (negatives, find_images(images), token, out.at("exports", "triplet"))
+    counts = list(map_tasks(_write_triplets, jobs, *options, label="export"))
+    if not sum(counts):
+        raise UserError(f"negatives.images={images!r}: no negative has a readable image there")
+    return [
+        f"exports/triplet/shard-{{0..{len(jobs) - 1}}}.tar: {sum(counts):,} pairs with a negative of both"
+    ]
+
+
+def _write_triplets(
+    job: tuple[ShardPath, list[outputs.Range]],
+    negatives: Sequence[str],
+    images: tuple[str, ...],
+    token: str,
+    folder: str,
+) -> int:
+    shard, parts = job
+    tables = [
+        parquet.read_columns(negatives[file], [UID, CAPTION, NEGATIVES]).slice(start, end - start)
+        for file, start, end in parts
+    ]
+    table, pictures = pa.concat_tables(tables), hard.HardImages(images, token)
+    marked = pictures.mark(table[UID], hard.to_hard(table)[0], _MOST_PIXELS)
+    shown = [
+        next(((one["text"], data) for one, data in zip(texts, found, strict=True) if data is not None), None)
+        for texts, found in zip(
+            marked.to_pylist(), pictures.load(table[UID], marked).to_pylist(), strict=True
+        )
+    ]
+    rows = [{**row, NEGATIVE: one} for row, one in zip(table.to_pylist(), shown, strict=True)]
+    samples = (
+        (
+            f"{row[UID]}-0",
+            {
+                "image": members[find_image(members) or ""],
+                "caption": row[CAPTION].encode(),
+                "neg_image": row[NEGATIVE][1],
+                "neg_caption": row[NEGATIVE][0].encode(),
+            },
+        )
+        for row, members in _read_samples(shard, rows, [i for i, one in enumerate(shown) if one])
+    )
+    return write_tar(join_uri(folder, f"shard-{shard.ordinal}.tar"), samples)
 
 
 def write_negclip(
     sources: Sequence[CaptionFile], negatives: Sequence[str], shards_uri: str, out: Folder
-) -> int:
-    """Write ``exports/negclip.tsv``; return its rows: the captions that have a negative.
+) -> list[str]:
+    """Write ``exports/negclip.tsv``, the captions that have a negative; report it.
 
     Columns as NegCLIP's trainer reads them (Yuksekgonul et al. 2023): row number, title, filepath,
     neg_caption (a Python list of texts), neg_image (a Python list of the numbers of the three rows whose
@@ -117,7 +202,7 @@ def write_negclip(
         (source, uri, [join_uri(shards_uri, tars[tar]) for tar, _, _ in reads])
         for source, uri, reads in zip(sources, negatives, outputs.split_rows(sizes, counts), strict=True)
     ]
-    first = 0
+    first, changed = 0, []
     with new_file(out.at("exports", "negclip.tsv")) as file:
         file.write(write_csv([_TSV], "\t").encode())
         for rows in map_tasks(_read_negclip, jobs, label="export"):
@@ -127,7 +212,17 @@ def write_negclip(
             ]
             file.write(write_csv(numbered, "\t").encode())
             first += len(rows)
-    return first
+            changed += [title for title, *_ in rows if title.startswith(_NO_BREAK)]
+    said = [f"exports/negclip.tsv: {first:,} rows; the images that it names are members of the shards"]
+    to = out.at("exports", "images")
+    if "://" not in shards_uri + to:
+        tars, place = f"{shlex.quote(shards_uri)}/*.tar", shlex.quote(to)
+        unpack = f"cat {tars} | tar -xi --exclude='*.txt' --exclude='*.json' -C {place}"
+        said[0] += f"; to unpack them, and train in that folder: mkdir -p {place} && {unpack}"
+    if changed:
+        why = "start with a no-break space, as some readers would take them for formulas, numbers or none"
+        said.append(f"exports/negclip.tsv: {len(changed):,} titles {why}, such as {changed[0][1:81]!r}")
+    return said
 
 
 def write_neighbours(sources: Sequence[CaptionFile], negatives: Sequence[str], out: Folder) -> None:
@@ -160,7 +255,7 @@ def to_title(caption: str) -> str:
     formula, or a reader of tables for a number or a missing value ("NA", "2024").
     """
     title = " ".join(_CONTROL.sub(" ", caption).split())
-    return f"\u00a0{title}" if " " not in title or title.startswith(_NO_TITLE) else title
+    return _NO_BREAK + title if " " not in title or title.startswith(_NO_TITLE) else title
 
 
 def _read_negclip(job: tuple[CaptionFile, str, list[str]]) -> list[tuple[str, str, list[str], list[int]]]:

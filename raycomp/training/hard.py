@@ -195,13 +195,13 @@ def join_negatives(
                 f"negatives: {len(others):,} of {len(mine):,} captions in {uris[file]} differ from the pair "
                 f"with the same uid, such as {others[0]}; name the negatives of these pairs"
             )
-        parts.append(_to_hard(found)[0])
+        parts.append(to_hard(found)[0])
         order_N[mine] = count + np.arange(len(mine))
         count += len(mine)
     return pa.concat_arrays(parts).take(pa.array(order_N))
 
 
-def _to_hard(table: pa.Table) -> tuple[pa.ListArray, int]:
+def to_hard(table: pa.Table) -> tuple[pa.ListArray, int]:
     """Return negatives as lists of HARD_TYPE. Plain texts are a user's own: those that are empty or equal
     their caption are left out, and counted."""
     lists = table[NEGATIVES].combine_chunks()
@@ -249,7 +249,7 @@ def report_own_negatives(uris: tuple[str, ...], key_N: np.ndarray, token: str) -
     counts = {
         unknown: (num_rows - int(is_known_M.sum()), num_rows, "rows"),
         "repeat a uid; its first row counts": (int((is_known_M & ~is_first_M).sum()), num_rows, "rows"),
-        "are empty or equal their caption": (sum(_to_hard(table)[1] for table in tables), texts, "texts"),
+        "are empty or equal their caption": (sum(to_hard(table)[1] for table in tables), texts, "texts"),
     }
     return [f"negatives: {n:,} of {of:,} {what} {why}" for why, (n, of, what) in counts.items() if n]
 

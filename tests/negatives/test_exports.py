@@ -3,6 +3,7 @@
 import ast
 import csv
 import io
+import subprocess
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from raycomp.data.files import Folder
 from raycomp.data.parquet import to_fixed_lists, write_table
 from raycomp.negatives import exports
 from raycomp.negatives.captions import CaptionFile
-from raycomp.negatives.exports import write_negclip
+from raycomp.negatives.exports import to_title, write_negclip
 from raycomp.schema import NEGATIVES_SCHEMA
 from raycomp.words import CAPTION, IMAGE_EMBEDDING, NEGATIVES, OK, STATUS, UID
 
@@ -61,7 +62,16 @@ def export(tmp_path, monkeypatch):
             write_table(table, written[-1], NEGATIVES_SCHEMA)
             sources.append(CaptionFile(n, str(tmp_path / f"scores-{n}.parquet")))
             write_table(scores.slice(start, per_file), sources[-1].uri, scores.schema)
-        assert write_negclip(sources, written, str(tmp_path / "shards"), Folder(str(tmp_path))) == len(uids)
+        said = write_negclip(sources, written, str(tmp_path / "shards"), Folder(str(tmp_path)))
+        assert said[0].startswith(f"exports/negclip.tsv: {len(uids)} rows")
+        changed = [caption for caption in captions if to_title(caption).startswith("\u00a0")]
+        assert [f"{len(changed):,} titles start with a no-break space" in line for line in said[1:]] == (
+            [True] if changed else []
+        )
+        # The printed command makes every name of the table a file.
+        subprocess.run(said[0].partition("in that folder: ")[2], shell=True, check=True)
+        named = pd.read_csv(tmp_path / "exports/negclip.tsv", sep="\t")["filepath"]
+        assert all((tmp_path / "exports/images" / name).is_file() for name in named)
         return tmp_path / "exports" / "negclip.tsv", uids, texts
 
     return write

@@ -3,6 +3,7 @@
 import ast
 import csv
 import hashlib
+import io
 import json
 import shutil
 import tarfile
@@ -13,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import webdataset
+from PIL import Image
 
 import raycomp
 from raycomp.config import ScorerConfig, TooMuchBadData, WavesConfig, override_all
@@ -103,6 +106,32 @@ def test_shards_and_the_tsv_of_negclip_carry_the_negatives(curated, written):
         ]
     texts = [(row["caption"], [one["text"] for one in row["negatives"]]) for row in written_rows]
     assert found == [row for row in texts if row[1]]
+
+
+def test_the_shards_for_tripletclip_have_a_negative_and_its_image(curated, written, tmp_path):
+    """As its loader reads them: members image, neg_image, caption, neg_caption of shard-N.tar."""
+    rows = [row for row in read_negatives(written[0]) if len(row["negatives"]) > 1][:5]
+    shown = [(row["uid"], row["negatives"][1]["text"]) for row in rows]
+    buffers = [io.BytesIO() for _ in rows]
+    for i, buffer in enumerate(buffers):
+        Image.new("RGB", (40, 30), (50 * i, 0, 0)).save(buffer, "PNG")
+    images = [buffer.getvalue() for buffer in buffers[:-1]] + [b"no image"]
+    columns = {"uid": [uid for uid, _ in shown], "negative": [text for _, text in shown], "image": images}
+    pq.write_table(pa.table(columns), tmp_path / "images.parquet")
+    writing = WritingConfig(**CALLS, export=("triplet",), images=str(tmp_path / "images.parquet"))
+    run = raycomp.negatives(NegativesConfig(input=str(curated), negatives=writing), str(tmp_path / "out"))
+    assert run["exports"] == ["exports/triplet/shard-{0..0}.tar: 4 pairs with a negative of both"]
+    scored = {row["uid"]: row for row in pq.read_table(curated / "subset/kept.parquet").to_pylist()}
+    found = list(webdataset.WebDataset(str(tmp_path / "out/exports/triplet/shard-0.tar"), shardshuffle=False))
+    by_uid = {sample["__key__"].removesuffix("-0"): sample for sample in found}
+    assert len(found) == 4 and {*by_uid} == {uid for uid, _ in shown[:4]}
+    for (uid, text), image in zip(shown[:4], images, strict=False):
+        sample = by_uid[uid]
+        assert (sample["caption"].decode(), sample["neg_caption"].decode()) == (scored[uid]["caption"], text)
+        assert hashlib.sha256(sample["image"]).hexdigest() == scored[uid]["image_sha256"]
+        assert sample["neg_image"] == image
+    with pytest.raises(ValueError, match=r"negatives\.images=None: must be Parquet"):
+        WritingConfig(export=("triplet",))
 
 
 def test_a_run_that_ends_after_its_first_wave_goes_on_in_other_sizes_to_the_same_bytes(
