@@ -216,8 +216,8 @@ def write_negclip(
     said = [f"exports/negclip.tsv: {first:,} rows; the images that it names are members of the shards"]
     to = out.at("exports", "images")
     if "://" not in shards_uri + to:
-        tars, place = f"{shlex.quote(shards_uri)}/*.tar", shlex.quote(to)
-        unpack = f"cat {tars} | tar -xi --exclude='*.txt' --exclude='*.json' -C {place}"
+        place, packed = shlex.quote(to), f"{shlex.quote(shards_uri)}/*.tar"
+        unpack = f"cat {packed} | tar -xi --exclude='*.txt' --exclude='*.json' -C {place}"
         said[0] += f"; to unpack them, and train in that folder: mkdir -p {place} && {unpack}"
     if changed:
         why = "start with a no-break space, as some readers would take them for formulas, numbers or none"
