@@ -149,7 +149,7 @@ def make_tables(lines: Sequence[Measured]) -> list[Table]:
     ]
     seeds = sorted({one.seeds for one in lines if one.seeds})
     counts = " to ".join(map(str, dict.fromkeys([seeds[0], seeds[-1]]))) if seeds else "no"
-    note = f"Mean \u00b1 standard deviation over {counts} seeds; published: as the paper prints it."
+    note = f"Mean \u00b1 standard deviation over seeds ({counts}); published: as the paper prints it."
     tables = [Table("Measured and published", heads, body, note)]
     if len(rows) > 1:
         gaps: list[list[Cell]] = [
