@@ -33,6 +33,8 @@ class Arm:
     """Options of ``raycomp train`` in addition to those of the experiment."""
     negatives: str | None = None
     """Which of the experiment's negatives it trains with."""
+    needs_images: bool = False
+    """Whether it trains with an image of each negative."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,9 @@ class Experiment:
     """By name. The input is set: every row of the curation that could be scored."""
     before: Callable[[], object] = lambda: None
     """Writes the data, where they are drawn."""
+    find_images: Callable[[str, str], str | None] = lambda name, folder: None
+    """Takes the name and the folder of negatives; returns the folder with their images, none = there is
+    none: arms that need it are left out, and their figures are missing."""
 
     def is_ready(self) -> bool:
         """Whether the pairs to curate are there."""
@@ -65,6 +70,13 @@ def run_table(experiment: Experiment, table: str, arms: Mapping[str, Arm], seeds
             options = dict(arm.train)
             if arm.negatives:
                 options["negatives"] = write_negatives(experiment, arm.negatives, curated, out)
+            images = None
+            if arm.negatives and arm.needs_images:
+                images = experiment.find_images(arm.negatives, options["negatives"])
+                options["negative_images"] = images
+        if arm.needs_images and images is None:
+            print(f"{name}: left out, for there are no images of its negatives")
+            continue
         for seed in range(seeds):
             folder = f"{out}/{name}/{seed}"
             with step(f"{name}, seed {seed}: trained", out):

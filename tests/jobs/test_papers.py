@@ -15,7 +15,7 @@ from raycomp.curation.config import choose_config
 from raycomp.evaluation.seeds import read_layout
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
-FILES = ("paper_cpi",)
+FILES = ("paper_cpi", "paper_lens")
 
 
 @pytest.fixture
@@ -35,6 +35,7 @@ def test_a_table_has_a_row_for_each_arm_and_its_options_are_valid(jobs, tmp_path
                     choose_config(to_dict(experiment.curate), arm.select)
                     assert arm.negatives is None or arm.negatives in experiment.negatives
                     own = {"negatives": "out"} if arm.negatives else {}
+                    own |= {"negative_images": "out"} if arm.needs_images else {}
                     override_all(experiment.train, {**arm.train, **own})
     assert not list(tmp_path.iterdir())
 
