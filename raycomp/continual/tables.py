@@ -113,7 +113,10 @@ class Runs:
                 runs = max(one.num for one in found if one is not None)
                 rows.append((name_method(method), runs, *map(as_estimate, found)))
         small = {head for head in metrics if head in _SMALL or head.startswith(_STARTS_SMALL)}
-        heads = (Column(head, digits=digits or (3 if head in small else 1)) for head in metrics)
+        heads = (
+            Column(head, digits=digits or (3 if head in small else 0 if "buffer," in head else 1))
+            for head in metrics
+        )
         return Table(self.title(title), ("Method", "runs", *heads), rows, note)
 
 
@@ -427,6 +430,6 @@ def list_plots(results: Results, measured: Measured) -> dict[str, Plot]:
         found = {method: runs.compare(method, FROZEN, "last") for method in others}
         rows = [(name_method(method), Estimate.of(one)) for method, one in found.items() if one is not None]
         if rows:
-            unit = "points, with 95 % intervals"
+            unit = "points" + ", with 95 % intervals" * any(one.low <= one.high for _, one in rows)
             plots[name_stream(stream)] = Plot(runs.title("last minus frozen, fused score"), unit, rows, 0.0)
     return plots

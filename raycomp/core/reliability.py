@@ -154,14 +154,11 @@ def describe_order(line: Mapping[str, Any]) -> str:
 
 def describe_picture(line: Mapping[str, Any]) -> str:
     """Return one sentence on the share of a nonce's drop that a wrong picture also gives."""
-    found = f"(too few words, {line['num_words']}, to judge) compared with"
-    if line["num_words"] >= LEAST_WORDS:
-        words = {1: "is above", -1: "is below", 0: "does not differ measurably from"}
-        found = words[get_sign(line, "right_over_wrong")]
-    return (
-        f"Picture: a nonce's drop {found} what it costs with a wrong "
-        f"picture, {line[WRONG]:.4f}; the difference is {line['right_over_wrong']:.4f}."
-    )
+    words = {1: "is above", -1: "is below", 0: "does not differ measurably from"}
+    said = f"a nonce's drop {words[get_sign(line, 'right_over_wrong')]} its drop with a wrong picture"
+    if line["num_words"] < LEAST_WORDS:
+        said = f"{line['num_words']} words are too few to compare a nonce's drop with that of a wrong picture"
+    return f"Picture: {said}, {line[WRONG]:.4f}; the difference is {line['right_over_wrong']:.4f}."
 
 
 NUM_SPLITS = 20

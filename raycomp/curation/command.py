@@ -351,8 +351,8 @@ def draw_report(
         for name, one in run["near_duplicates"].items():
             rule = "all rules" if name == words.DUPLICATE_GROUP else name
             groups.append((rule, one["groups"], one["rows"], one["rows"] / total))
-        note = "Rows in a group of two or more, of those that have an alignment and pass the filters."
-        columns = ("Rule", "groups", "rows", Column("share", digits=4))
+        note = "Rows in a group of two or more, of all that have an alignment and pass the filters."
+        columns = ("Rule", "groups", "rows", Column("of all", digits=4))
         tables.append(Table("Near-duplicates", columns, groups, note))
     shown = {**run, "fingerprint": fingerprint, "warnings": warnings}
     by_name = {shard.name: shard for shard in source.shards}

@@ -264,7 +264,7 @@ def answer_comparison(lines: Sequence[Compared], margins: Mapping[str, Sequence[
             is_flat = all(not line.side for line in splits)
             flat = f"No significant difference in any of {len(splits)} splits."
             details.append(flat if is_flat else " ".join(said))
-        for name in (best.reference, best.run):
+        for name in ((best.reference,) if best.run == lines[0].run else ()) + (best.run,):
             of_own = [one for one in margins.get(name, ()) if one.benchmark == benchmark]
             details += [f"Baselines of {name}: {results.say_margins(of_own)}."] if of_own else []
         values = f"{number(best.run_value, DIGITS)} against {number(best.reference_value, DIGITS)}"
@@ -356,9 +356,7 @@ def _close(
     for warning in (more := [*warnings, *unseen]):
         say(warning)
     run.record["warnings"] += more
-    answers = [Answer(run.noise)] * bool(run.noise)
-    if not all(map(say_noise, records)):
-        answers += answer_comparison(lines, margins)
+    answers = [] if all(map(say_noise, records)) else answer_comparison(lines, margins)
     results.say_answers(answers, say)
     losses = {
         name: read_losses(one["config"]["model"]["weights"])
@@ -369,7 +367,7 @@ def _close(
         run=run.record,
         names=config.names,
         models=[one["config"]["model"] for one in records],
-        answers=answers,
+        answers=[Answer(run.noise)] * bool(run.noise) + answers,
         baselines=results.report_margins(margins),
         figures=report_lines(lines),
         partings=group_by(partings, lambda one: "{}: {} is right, {} is wrong".format(*one.sides)),

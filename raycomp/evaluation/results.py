@@ -279,8 +279,9 @@ def say_margins(margins: Sequence[Margin]) -> str:
         splits = [one for one in own if one.split != words.MACRO]
         below = [one.split.replace("_", " ") for one in splits if not one.is_above]
         if below and len(splits) > 1:
-            some = f"in {len(below)} of {len(splits)} splits"
-            said += f"; {some} not above {BLIND[control]}: {', '.join(below)}"
+            is_all = len(below) == len(splits)
+            some = f"in {'all' if is_all else f'{len(below)} of'} {len(splits)} splits"
+            said += f"; {some} not above {BLIND[control]}{'' if is_all else ': ' + ', '.join(below)}"
     return said
 
 

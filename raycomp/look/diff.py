@@ -587,7 +587,7 @@ def _close(run: Run, config: DiffConfig, sides: tuple[Side, Side], joined: Joine
     for warning in warnings:
         say(f"warning: {warning}")
     answers = answer_diff(joined, moved, names)
-    answers = [Answer(answers[0].head, [run.noise])] if run.noise else answers
+    answers = [Answer(answers[0].head)] if run.noise else answers
     say_answers(answers, say)
     both, lost, gained = joined.count_kept()
     run.record["rows"] = {"kept_in_both": both, "lost": lost, "gained": gained}
@@ -597,7 +597,7 @@ def _close(run: Run, config: DiffConfig, sides: tuple[Side, Side], joined: Joine
         run=run.record,
         names=names,
         inputs=[side.config.input for side in sides],
-        answers=answers,
+        answers=answers + [Answer(run.noise)] * bool(run.noise),
         rows=report_rows(joined, names),
         moves=report_moves(joined, names),
         num_tested=len(moved),

@@ -234,8 +234,8 @@ def render_negatives(run: Mapping[str, Any], tally: Tally, photos: Mapping[str, 
             _report_operations(tally),
             *([_report_gaps(tally)] if tally.gaps else []),
             *([_report_screened(tally)] if tally.screened else []),
-            Table("Captions by status", ("Status", "captions", "share", "meaning"), statuses),
-            Table("Rejected candidates", ("Operation", "reason", "candidates", "share"), rejected, judged),
+            Table("Captions by status", ("Status", "captions", "of all", "meaning"), statuses),
+            Table("Rejected candidates", ("Operation", "reason", "candidates", "of all"), rejected, judged),
         ],
         cards={op: samples[:NUM_CARDS] for op, samples in by_op},
         samples=samples,
@@ -321,5 +321,5 @@ def _report_screened(tally: Tally) -> Table:
         "as captions mention it (negatives.screen). Flagged negatives stay, unless negatives.drop_suspects "
         "is set. SWAPs and relations of what is there are not screened."
     )
-    columns = ("Operation", "kind", "screened", "may be true of the photo", "share")
+    columns = ("Operation", "kind", "screened", "may be true of the photo", "of those screened")
     return Table("Negatives that may be true of their photo", columns, rows, note)

@@ -328,13 +328,18 @@ _SETS = (
 )
 _NO_IMAGES = "s(I,T) - s(I,T~) and accuracy need image embeddings; images is not set."
 _FIRST = ("operation", "calls")
+_RATIOS = (
+    "How far an edit moves the text embedding: |g(T)-g(T~)|; divided by the distance to the caption's "
+    "paraphrase; share of the pairs with a paraphrase whose edit is farther than it; divided by the distance "
+    "to another caption of the image. 95 % intervals over samples."
+)
 
 
 def report_probe(result: ProbeResult, notes: Sequence[str] = ()) -> list[Table | str]:
     """Return the tables. ``notes`` are sentences below them."""
     lead = (
-        f"{result.num_uids:,} uids, {result.num_paraphrased:,} with a paraphrase, "
-        f"{result.num_with_other:,} with another caption; in brackets 95 % intervals"
+        f"{result.num_uids:,} samples, {result.num_paraphrased:,} with a paraphrase, "
+        f"{result.num_with_other:,} with another caption of the image."
     )
     ratios = {"relative": "over paraphrase", "farther": "farther than it", "over_other": "over other"}
     over = (Column(name, digits=2) for name in ratios.values())
@@ -350,7 +355,7 @@ def report_probe(result: ProbeResult, notes: Sequence[str] = ()) -> list[Table |
     curve = [(100 * row["share"], row["num"], take_estimate(row, "cosine")) for row in result.permutation]
     return [
         lead,
-        Table("Distances", columns, distances),
+        Table("Distances", columns, distances, _RATIOS),
         Table("Cosines", heads, drops),
         _report_sets(result),
         Table("Shuffled words", (Column("words shuffled", "%", 0), "captions", cosine), curve),

@@ -422,5 +422,6 @@ def probe(name: str, config: ProbeConfig, out: str, say: Say = print) -> dict[st
         shown = {"blocks": found.blocks, "plot": found.plot, "text": PROBES[name].text}
         shown["headline"] = run.noise or found.headline
         page = render_page("probe/page.html.jinja", run=run.record, **shown)
-        run.report(f"{found.came[OK]:,} of {found.num_read:,} took part", page)
+        part = f"{found.came[OK]:,} of {found.num_read:,} {'targets' if name == 'pas' else 'rows'} took part"
+        run.report(part if run.noise or not found.headline else f"{found.headline}; {part}", page)
     return run.record

@@ -13,7 +13,7 @@ import numpy as np
 
 from raycomp.config import as_setting, flatten
 from raycomp.report.charts import Html, Layer, curves, escape, join, replace_forbidden, tag
-from raycomp.table import as_columns, is_number, number, percent, write_cell
+from raycomp.table import Numeral, as_columns, is_number, number, percent, write_cell
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -99,7 +99,7 @@ def load_templates() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    shared = (number, percent, write_cell, is_number, as_columns, as_setting, flatten, add_contents)
+    shared = (number, percent, Numeral, write_cell, is_number, as_columns, as_setting, flatten, add_contents)
     templates.globals |= {function.__name__: function for function in (*shared, draw_growth, make_thumbnail)}
     templates.globals |= {"POLICY": POLICY, "SCRIPT": SCRIPT, "MOST_ROWS": MOST_ROWS}
     return templates

@@ -150,7 +150,7 @@ def name_run() -> dict[str, str]:
     return _runs[-1][0] if _runs else {"run": "", "out": ""}
 
 
-_BAR = "{desc}: {percentage:3.0f}%|{bar:20}| {n_fmt} of {total_fmt} {unit}s [{elapsed}<{remaining}{postfix}]"
+_BAR = "{desc}: {percentage:3.0f}%|{bar:10}| {n_fmt} of {total_fmt} {unit}s [{elapsed}<{remaining}{postfix}]"
 _BAR_EVERY_S = 0.5
 # A phase that ends sooner draws no bar.
 _BAR_AFTER_S = 1.0
@@ -319,6 +319,7 @@ class Progress:
             self.advice = ""
         if self.bar is not None:
             self.bar.n = done
+            wait = wait if done else wait.rpartition(" for ")[0]  # the bar has the seconds
             shown = ("" if self.num_rows else rows, speed, wait)
             self.bar.set_postfix_str(", ".join(filter(None, shown)), refresh=False)
             self.bar.refresh()
@@ -356,7 +357,7 @@ class Progress:
         scores = any(pool.where == SCORERS for pool in self.worker_pools.values())
         what = f"the {which} {'rows' if self.worker_pools else self.unit}"
         if which == "first" and (scores or self.unit == "step"):
-            what = f"the model and the first {'rows' if scores else 'batch'}"
+            what = f"the model and first {'rows' if scores else 'batch'}"
         return _name_lack(self.worker_pools) or what, idle_s
 
     def _facts(self, spent_s: float) -> dict[str, Any]:

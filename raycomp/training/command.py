@@ -541,4 +541,4 @@ def _report_negatives(run: Mapping[str, Any]) -> Table:
     split = sorted((*name.partition(" ")[::2], count) for name, count in by_kind.items())
     rows = [(op, kind, count, Numeral(percent(count, total))) for op, kind, count in split]
     note = f"{number(some)} of {number(pairs)} pairs ({percent(some, pairs)}) have at least one."
-    return Table("Hard negatives", ("Operation", "kind", "negatives", "share"), rows, note)
+    return Table("Hard negatives", ("Operation", "kind", "negatives", "of all negatives"), rows, note)

@@ -241,6 +241,7 @@ def test_a_comparison_outlives_the_images_and_starts_nothing_where_scores_are_go
     noise, warning = run["warnings"]
     title = (tmp_path / "both/report.html").read_text().partition("<h1>")[2]
     assert noise.startswith("Random weights (random:0)") and title.startswith(noise)
+    assert title.count("is noise.") == 1
     assert warning.startswith("world: images cannot be shown: ") and "none of 9 named images" in warning
     (folders[1] / "scores" / "world.parquet").unlink()
     assert main(["compare", *map(str, folders), "--out", str(tmp_path / "again")]) == 2

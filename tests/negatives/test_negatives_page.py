@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 
+from raycomp.data.runs import say_noise
 from raycomp.negatives.page import SHOWN, Tally, mark_changes, render_negatives, tally_negatives
 from raycomp.report.page import SCRIPT
 from raycomp.schema import NEGATIVES_SCHEMA
@@ -40,6 +41,7 @@ def render(found: Tally, images: dict | None = None, weights: str = "openai") ->
         "rejected": {"SWAP: <reason>": 3, "ADD: other": 1},
         "warnings": ["input: 1 of 6 captions is no_caption (<i>none</i>); left out"],
     }
+    run["warnings"] += filter(None, [say_noise(run)])
     return render_negatives(run, found, images or {})
 
 
@@ -64,7 +66,8 @@ def test_negatives_as_near_to_the_photo_as_the_caption_are_counted_where_compare
     assert (whole.nearer["SWAP"], whole.seen["SWAP"]) == (4, 6)
     assert "66.7\u00a0%" in render(found) and "not compared" in render(found)
     noise = render(found, weights="random:4")
-    assert "Random weights (random:4): every score" in noise and "may be true of the photo" not in noise
+    assert "Random weights (random:4): every score" in noise and noise.count("is noise.") == 1
+    assert "may be true of the photo" not in noise
 
 
 def test_the_page_shows_text_as_text_with_its_photo_and_the_changed_words():

@@ -106,7 +106,8 @@ def test_pas_measures_the_drops_that_curated_and_draws_by_the_seed(tiny_scorer, 
     assert main([*line, "--out", str(tmp_path / "out")]) == 0
     reported = capsys.readouterr().out
     assert "0.0227" in reported and (tmp_path / "out/pas.txt").read_text() in reported
-    assert "<h1>Random weights (random:0): " in (tmp_path / "out/report.html").read_text()
+    page = (tmp_path / "out/report.html").read_text()
+    assert "<h1>Random weights (random:0): " in page and page.count("is noise.") == 1
     rows = json.loads((tmp_path / "out/pas.json").read_text())["rows"]
     phrases = read_phrases(tmp_path / "curated")
     assert rows["num_targets"] == len(phrases) and rows["num_samples"] == NUM_SCENES

@@ -259,7 +259,7 @@ def test_an_encoder_that_does_not_see_pays_the_same_with_any_picture(monkeypatch
     assert result.calibration[0][NONCE] == pytest.approx(0.6 * COSTS[NONCE], abs=1e-6)
     assert all(row[WRONG] == row[NONCE] for row in result.targets)
     assert result.calibration[0]["right_over_wrong"] == 0
-    assert "(too few words, 10, to judge) compared with" in report_text(result)
+    assert "10 words are too few to compare" in report_text(result)
     # The seed decides, blocks do not.
     first = asdict(probe(samples))
     monkeypatch.setattr(pas, "_SAMPLES_PER_PASS", 7)

@@ -101,7 +101,7 @@ def test_a_training_that_has_taken_no_step_loads_its_model(log):
         shown.finish_one()
         shown.started -= 60
     first, last = log.getvalue().splitlines()
-    assert first == "train: step 3 of 9, time left unknown, loading the model and the first batch for 0 s"
+    assert first == "train: step 3 of 9, time left unknown, loading the model and first batch for 0 s"
     assert last == "train: 1 step in 60 s, 0.0 steps/s"
 
 
@@ -125,9 +125,7 @@ def test_a_line_comes_while_nothing_else_does_and_its_thread_ends_with_the_work(
         raise KeyError
     assert not shown.reporter.is_alive()
     said = log.getvalue().splitlines()[0]
-    assert said.startswith(
-        "align: shard 0 of 3, time left unknown, loading the model and the first rows for 0 s"
-    )
+    assert said.startswith("align: shard 0 of 3, time left unknown, loading the model and first rows for 0 s")
 
 
 def test_what_comes_no_more_is_waited_for(log):
