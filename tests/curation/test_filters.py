@@ -155,7 +155,7 @@ def test_a_list_of_removed_rows_is_counted_and_forms_of_other_tools_are_refused(
             with pytest.raises(ValueError, match=said):
                 raycomp.curate(config, tmp_path / "no")
     (tmp_path / "part.csv").write_text("domain\nhttps://a.org/7\n")
-    with pytest.raises(ValueError, match=r"'https://a\.org/7' in its column domain is no domain"):
+    with pytest.raises(ValueError, match=r"'https://a\.org/7' in its column domain is not a domain"):
         select(curated, tmp_path / "no", exclude=str(tmp_path / "part.csv"))
 
 

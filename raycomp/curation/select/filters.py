@@ -157,7 +157,7 @@ def read_lists(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[st
             raise ValueError(f"{option}={uri!r}: {said}")
         lists = {kind: table[kind].cast(pa.string()).drop_null().to_pylist() for kind in there}
         for value in lists.get(DOMAIN, ()):
-            said = "in its column domain is no domain; write one such as example.org, or a column url"
+            said = "in its column domain is not a domain; write one such as example.org, or a column url"
             _check_entry(option, uri, repr(value), value, {_NO_DOMAIN: said} | _FOREIGN)
         lists |= {STEM: lists[words.KEY]} if words.KEY in lists else {}
     else:
