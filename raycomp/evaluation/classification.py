@@ -10,11 +10,9 @@ every class of the training images is selected; then all training images are use
 together. M images to learn from, C classes.
 """
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,6 +119,8 @@ def open_labelled(spec: str, option: str, columns: ColumnsConfig | None = None) 
     if not classes:
         raise ValueError(f"{said}: has no folders of images, one for each class, and no shards")
     _check_several(said, list(classes))
+    if {*classes} <= {"train", "val", "valid", "validation", "test"}:
+        raise ValueError(f"{said}: its folders {', '.join(classes)} are splits, not classes; name one")
     empty = next((name for name, images in classes.items() if not images), None)
     if empty is not None:
         known = ", ".join(IMAGE_EXTENSIONS)
@@ -187,10 +187,8 @@ TEMPLATE = "a photo of a {}."
 _PLACES = ("{}", "{c}")
 # Files in the folder of CLIP_benchmark's shards or in its parent.
 _CLASSES, _TEMPLATES = "classnames.txt", "zeroshot_classification_templates.txt"
-# A text as a line of Python, as in open_clip's lists.
-_QUOTED = re.compile(r"""(?:lambda c: ?f)?(".*"|'.*'),?""")
-# Class names that are no words: numbers, and WordNet's ids.
-_NUMBER = re.compile(r"n\d{8}|\d+")
+_QUOTED = re.compile(r"""^(?:lambda c: ?f)?(["'])(.*)\1,?$""")  # a text as a line of Python
+_NUMBER = re.compile(r"n\d{8}|\d+")  # names of classes that are no words, WordNet's ids among them
 
 
 @dataclass(frozen=True)
@@ -233,20 +231,17 @@ class Zeroshot:
         examples = self.images.find_examples(pictures.asked)
         labels = {i: str(examples.labels[i]) for i in examples.good}
         # A class by each of its possible labels: its folder, or its name and its number.
-        if self.images.classes:
-            places = {folder: number for number, folder in enumerate(self.images.classes)}
-        else:
-            numbers = {str(number): number for number in range(len(self.classes))}
-            folded = list(map(_fold, self.classes))
-            named = {key: place for place, key in enumerate(folded) if folded.count(key) == 1}
-            places = {label: named[key] for label in labels.values() if (key := _fold(label)) in named}
-            if all(label in numbers for label in places if label.isdecimal()):
-                places |= numbers
+        names = list(self.images.classes or self.classes)
+        count, numbers = Counter(names), {str(number): number for number in range(len(names))}
+        places = {name: number for number, name in enumerate(names) if count[name] == 1}
+        is_named = any(one.isdecimal() and one in places and one not in numbers for one in labels.values())
+        places |= {} if is_named or self.images.classes else numbers
         for i, label in labels.items():
             if label not in places:
-                valid = f"a number from 0 to {len(self.classes) - 1}, or the name of one class"
-                said = f"{examples.ids[i]} has class {label!r}; must be {valid}"
-                raise ValueError(f"{self.images.option}: {said}")
+                said = (
+                    f"class {label!r}; must be a number from 0 to {len(names) - 1}, or the name of one class"
+                )
+                raise ValueError(f"{self.images.option}: {examples.ids[i]} has {said}")
         label_G = np.array([places[label] for label in labels.values()])
         text_TD = texts.take(wanted)
         weight_CD = mean_directions(text_TD.reshape(len(self.classes), len(self.templates), -1))
@@ -270,8 +265,7 @@ def open_zeroshot(config: ZeroshotConfig, columns: ColumnsConfig | None = None) 
             raise ValueError(f"{said}: must be set: the shards come without {_CLASSES}")
     if images.classes and len(names) != len(images.classes):
         raise ValueError(f"{said}: has {len(names)} names, and {images.option} {len(images.classes)} classes")
-    if len(names) < 2:
-        raise ValueError(f"{said}: has {len(names)} class; must have at least 2")
+    _check_several(said, names)
     if config.classes and images.classes:
         names, warnings = _join_folders(names, list(images.classes), said)
     option = f"{NAME}.templates"
@@ -281,48 +275,40 @@ def open_zeroshot(config: ZeroshotConfig, columns: ColumnsConfig | None = None) 
         if one.startswith("lambda") or not any(place in one for place in _PLACES):
             said = f"{one!r} must have {' or '.join(_PLACES)} for the name"
             raise ValueError(f"{option}={config.templates!r}: {said}")
-    bare = list(filter(_NUMBER.fullmatch, names)) if images.classes else []
-    if bare:
+    if bare := list(filter(_NUMBER.fullmatch, names)) if images.classes else []:
         shown = templates[0].replace("{}", bare[0]).replace("{c}", bare[0])
-        numbers = f"{len(bare):,} of {len(names):,} classes are named by a number, as in {shown!r}"
-        warnings.append(f"{said}: {numbers}; set {NAME}.classes to a file with words for them")
+        of = f"{len(bare):,} of {len(names):,} classes are named by a number, as in {shown!r}"
+        warnings.append(f"{said}: {of}; set {NAME}.classes to a file with words for them")
     return Zeroshot(images, names, templates, warnings=tuple(warnings))
 
 
-def _fold(name: str) -> str:
-    """Return a name as it is compared: without case, ``_`` and ``-`` as spaces."""
-    return " ".join(re.sub("[_-]", " ", name).casefold().split())
-
-
 def _join_folders(names: list[str], folders: list[str], said: str) -> tuple[list[str], list[str]]:
-    """Return the names of a file in the order of the sorted folders, and a warning where their order alone
-    says which folder each belongs to.
+    """Return the names of a file in the order of the sorted folders, and a warning where nothing else says
+    which folder each is for.
 
-    A line that starts with a folder's name ("n01440764 tench") or equals it (but for case, ``_`` and ``-``)
-    belongs to it. Folders 0 to C - 1, or 1 to C, are numbers of lines, also behind a prefix that they share
-    ("class_7"). Raises ValueError where neither holds, and order and names contradict each other.
+    A line that starts with a folder's name ("n01440764 tench"), or equals it but for case, ``_`` and ``-``,
+    is for this folder. Folders 0 to C - 1, or 1 to C, also behind a prefix ("class_7"), are numbers of lines.
+    Raises ValueError where order and names contradict each other.
     """
-    start = re.split(r"\d", folders[0], maxsplit=1)[0]
+    start, count = re.split(r"\d", folders[0], maxsplit=1)[0], len(names)
     numbers = [int(end) for folder in folders if (end := folder.removeprefix(start)).isdecimal()]
-    own, folded = list(map(_fold, folders)), list(map(_fold, names))
-    readings: list[tuple[Sequence[Any], Sequence[Any]]] = [(names, folders), (folded, own)]
-    heads = [re.split(r"[\s,;:]+", name, maxsplit=1) for name in names]
-    if all(map(_NUMBER.fullmatch, folders)) and {head for head, *rest in heads if rest} == {*folders}:
-        readings, names = [([head for head, _ in heads], folders)], [rest for _, rest in heads]
-    for keys, wanted in [*readings, *((range(first, first + len(names)), numbers) for first in (0, 1))]:
-        places = {key: place for place, key in enumerate(keys)}
-        if len(places) == len(names) and places.keys() == {*wanted}:
+    heads = dict(re.split(r"[\s,;:]+", f"{name} ", maxsplit=1) for name in names)
+    if all(map(_NUMBER.fullmatch, folders)) and heads.keys() == {*folders} and all(heads.values()):
+        return [heads[folder].strip() for folder in folders], []
+    own, folded = ([re.sub(r"[\s_-]+", " ", one).casefold() for one in some] for some in (folders, names))
+    for keys, wanted in ((folded, own), (range(count), numbers), (range(1, count + 1), numbers)):
+        places: dict[Any, int] = {key: place for place, key in enumerate(keys)}
+        if len(places) == count and places.keys() == {*wanted}:
             return [names[places[key]] for key in wanted], []
-    if len(numbers) == len(names) and not (start and numbers == sorted(numbers)):
-        valid = f"0 to {len(names) - 1}, or 1 to {len(names)}, or to have the names of the file"
-        raise ValueError(f"{said}: the folders must be numbered {valid}; one is {folders[-1]!r}")
+    if len(numbers) == count and not (start and numbers == sorted(numbers)):
+        valid = f"must be numbered 0 to {count - 1}, or 1 to {count}, or to have the names of the file"
+        raise ValueError(f"{said}: the folders {valid}; one is {folders[-1]!r}")
     unknown = [folder for folder, key in zip(folders, own, strict=True) if key not in folded]
-    counts = f"{said}: {len(unknown):,} of {len(names):,} folders have no line of their name"
+    counts = f"{said}: {len(unknown):,} of {count:,} folders have no line of their name"
     for folder, key, line in zip(folders, own, folded, strict=True):
         if key in folded and key != line:
             raise ValueError(f"{counts}, and that of {folder!r} stands elsewhere; give all folders' names")
-    how = f"the lines are taken for the sorted folders: {folders[0]!r} is {names[0]!r}"
-    return names, [f"{counts}; {how}"]
+    return names, [f"{counts}; lines are taken for the sorted folders: {folders[0]!r} is {names[0]!r}"]
 
 
 def _find_list(shards: Sequence[ShardPath], name: str, option: str) -> list[str]:
@@ -339,7 +325,7 @@ def _read_list(uri: str, option: str) -> list[str]:
     said = f"{option}={uri!r}"
     text = read_text(uri, said)
     if not uri.lower().endswith(".json"):
-        found = [_unquote(line.strip()) for line in text.splitlines()]
+        found = [_QUOTED.sub(r"\2", line.strip()) for line in text.splitlines()]
     else:
         found = parse_text(text, said)
         if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
@@ -348,13 +334,6 @@ def _read_list(uri: str, option: str) -> list[str]:
     if not found:
         raise ValueError(f"{said}: is empty")
     return found
-
-
-def _unquote(line: str) -> str:
-    quoted = _QUOTED.fullmatch(line)
-    with suppress(ValueError, SyntaxError):
-        return str(ast.literal_eval(quoted[1])) if quoted else line
-    return line
 
 
 LINEAR_PROBE = "linear_probe"

@@ -14,7 +14,7 @@ from raycomp.core.near import Known, count_shared, key_texts, merge_keys
 from raycomp.core.selection import KEY
 from raycomp.data.files import CHECKPOINT, WEIGHTS, Folder, absolute_uri, check_writable
 from raycomp.data.inputs import with_absolute_paths
-from raycomp.data.parquet import write_table
+from raycomp.data.parquet import readable, write_table
 from raycomp.data.runs import TIMES, digest, fetch_model, find_model
 from raycomp.evaluation import results
 from raycomp.evaluation.benchmarks.choice import DEFECTS, report_defects
@@ -25,7 +25,7 @@ from raycomp.evaluation.embed import Embedder, check_images, count_needed, embed
 from raycomp.evaluation.index import Touched, Untouched, find_touched, grade_untouched
 from raycomp.evaluation.open import Opened, check_outside, list_evaluation_times, open_evaluations
 from raycomp.evaluation.results import Line, Margin, compute_outcomes, make_lines, name_statuses
-from raycomp.models.architecture import ScorerSpec, describe_scorer, fingerprint_scorer
+from raycomp.models.architecture import ScorerSpec, describe_scorer, fingerprint_scorer, list_cut
 from raycomp.report.page import render_page
 from raycomp.run import run as runs
 from raycomp.run.local import connect
@@ -89,6 +89,9 @@ def evaluate(
             if config.overlap == DROP and trained is not None:
                 pictures = pictures.bar(trained.image_K)
             texts, read = embed_texts(embedder, evaluations, pictures)
+            if cut := list_cut(fetch_model(config.model), map(readable, texts.place)):
+                counts = f"{len(cut):,} of {len(texts.place):,} texts are longer than its context"
+                warn(f"{config.model.said_weights}: {counts}, such as {cut[0]:.60}...; the ends are not read")
         tables = {evaluation.name: evaluation.grade(pictures, texts) for evaluation in evaluations}
         run.end_dry_run()
         untouched = None if touched is None else grade_untouched(touched, evaluations, pictures, texts)

@@ -18,10 +18,9 @@ class ZeroshotConfig(OptionGroup, name="zeroshot"):
     member of a tar, a column of Parquet or a field of the json, else ``label``. A whole number is the index
     of the class, from 0; any other text is its name."""
     classes: str | None = field(default=None, metadata=PLACE)
-    """A file with the names of the classes, one per line or a JSON list (.json), in the order of their
-    numbers. Lines join folders by name or, if folders are numbers, by number, else in the order of the
-    sorted folders, with a warning. none = the folders' names with ``_`` as a space, and for shards
-    classnames.txt in their folder or its parent."""
+    """A file with the names of the classes, one per line or a JSON list (.json), by number from 0; folders
+    take lines by name or number, else in sorted order, with a warning. none = the folders' names with ``_``
+    as a space, and for shards classnames.txt in their folder or its parent."""
     templates: str | None = field(default=None, metadata=PLACE)
     """A file of texts with ``{}`` or ``{c}`` in place of the name, one per line or a JSON list (.json);
     none = "a photo of a {}.", and for shards zeroshot_classification_templates.txt in their folder or its

@@ -60,7 +60,7 @@ WRONG_FIELDS, NOT_THERE, NOTHING_LEFT = "wrong_fields", "not_there", "nothing_le
 REPLY_REASONS = {
     NO_REPLY: "the model wrote nothing",
     NOT_ANSWERED: "the engine or server gave no answer; its error stands in replies/",
-    INVALID_JSON: "the reply is no JSON, or longer than any right one",
+    INVALID_JSON: "the reply has no JSON object, or is longer than any right one",
     WRONG_FIELDS: "the reply is JSON without the fields or letters that were asked for",
     NOT_THERE: "the reply names a thing that the caption does not have",
     NOTHING_LEFT: "the caption has no concept, or none left, to ask about",
@@ -173,22 +173,22 @@ def make_chat(system: str, turns: Sequence[tuple[str, Mapping[str, str]]], last:
 
 
 def read_reply(text: str | None, form: str) -> tuple[str, ...] | str:
-    """Return a reply's fields in their order; a reason of ``REPLY_REASONS`` where it is not just ``form``."""
-    if not text or not text.strip():
+    """Return a reply's fields in their order, else a reason of ``REPLY_REASONS``. Thoughts, text and marks of
+    code around its object, and further fields, are ignored."""
+    text = (text or "").rpartition("</think>")[2].strip()
+    if not text:
         return NO_REPLY
     if len(text) > MAX_REPLY:
         return INVALID_JSON
     try:
-        fields = json.loads(text)
+        fields = json.loads(text[text.find("{") : text.rfind("}") + 1] or text)
     except (ValueError, RecursionError):
         return INVALID_JSON
-    names = FORMS[form]
-    if not isinstance(fields, dict) or fields.keys() != {*names}:
-        return WRONG_FIELDS
-    for name, value in fields.items():
+    found: tuple[Any, ...] = tuple(map(fields.get, FORMS[form])) if isinstance(fields, dict) else ()
+    for name, value in zip(FORMS[form], found, strict=False):
         if not (isinstance(value, str) and re.fullmatch(PATTERNS[name], value) and value.strip()):
             return WRONG_FIELDS
-    return tuple(fields[name] for name in names)
+    return found or WRONG_FIELDS
 
 
 def request_key(

@@ -17,7 +17,7 @@ import os
 import posixpath
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
@@ -446,14 +446,23 @@ def load_tokens(config: ClipConfig) -> Any:
     return _load_class()(context_length=text.get("context_length", _CONTEXT_LENGTH))
 
 
+def list_cut(config: ClipConfig, texts: Iterable[str]) -> list[str]:
+    """Return the texts that the model's context cuts: with one place more their last token is another."""
+    tokenize = load_tokens(config)
+    size = tokenize([""]).shape[1]
+    some = [text for text in texts if len(text.encode()) > size - 4] or [""]  # a token has at least a byte
+    rows = zip(some, tokenize(some), tokenize(some, size + 1), strict=True)
+    return [text for text, token_N, longer_N in rows if token_N[-1] != longer_N[-2]]
+
+
 class _Tensors:
     """A tokenizer of open_clip's whose ids are an array."""
 
     def __init__(self, tokenizer: Any):
         self.tokenizer = tokenizer
 
-    def __call__(self, texts: list[str]) -> np.ndarray:
-        return self.tokenizer(texts).numpy().astype(np.int32)
+    def __call__(self, texts: list[str], *context_length: int) -> np.ndarray:
+        return self.tokenizer(texts, *context_length).numpy().astype(np.int32)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.tokenizer, name)
@@ -486,8 +495,8 @@ def _load_class() -> Any:
     class SimpleTokenizer(simple):
         """CLIP's byte-pair encoding: lower case, cut at the end of the context."""
 
-        def __call__(self, texts: list[str]) -> np.ndarray:
-            ids_BN = np.zeros((len(texts), self.context_length), np.int32)
+        def __call__(self, texts: list[str], context_length: int | None = None) -> np.ndarray:
+            ids_BN = np.zeros((len(texts), context_length or self.context_length), np.int32)
             for row_N, text in zip(ids_BN, texts, strict=True):
                 ids = [self.sot_token_id, *self.encode(text)][: len(row_N) - 1]
                 row_N[: len(ids) + 1] = [*ids, self.eot_token_id]

@@ -268,8 +268,7 @@ def prepare_image(
         left, top, across, down = box
         right, bottom = left + across, top + down
         if min(right, image.width) <= max(0, left) or min(bottom, image.height) <= max(0, top):
-            said = f"{image.width} x {image.height}: does not overlap the box {box}"
-            raise ImageFault(CORRUPT_IMAGE, said)
+            raise ImageFault(CORRUPT_IMAGE, f"{image.width} x {image.height}: does not overlap the box {box}")
         if across * down > max_pixels:
             raise ImageFault(IMAGE_TOO_LARGE, f"the box {box}: has more than {max_pixels:,} pixels")
         with _guard(max_pixels):

@@ -18,7 +18,7 @@ from raycomp.models.parser import PACKAGED, fingerprint_parser
 from raycomp.negatives import captions, exports, page
 from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.negatives.judges import fingerprint_frozen, is_by_row
-from raycomp.negatives.write import hash_prompts
+from raycomp.negatives.write import CUT, hash_prompts
 from raycomp.negatives.write_all import Writing, find_earlier, plan_rows, write_all
 from raycomp.run import run as running
 from raycomp.run.executor import Stats
@@ -69,13 +69,18 @@ def negatives(
             tally = page.tally_files(writing.written)
             photos = _fetch_photos(writing, tally)
             said = _write_exports(writing)
+        # Of captions written anew.
+        rejected = next(iter(stats.values())).counts.get(FAULTS, Counter())
+        cut = rejected.pop(CUT, 0)
+        found = [f"{config.ranker.said_weights}: captions longer than its context: {cut:,}; cut"] * bool(cut)
+        found += page.warn_of_replies(config.llm.model, rejected, tally.negatives.total())
+        warnings += found
         sections: dict[str, Any] = {
             "written": tally.negatives.total(),
             "taken_over": known.total(),
             "negatives": dict(sorted(tally.negatives.items())),
             "captions_with": dict(sorted(tally.captions.items())),
-            # Of captions written anew.
-            "rejected": dict(next(iter(stats.values())).counts.get(FAULTS, Counter()).most_common()),
+            "rejected": dict(rejected.most_common()),
             "text_only": page.describe_gaps(tally.gaps),
             **({"exports": said} if said else {}),
             "phases": running.describe_phases(stats),
@@ -84,7 +89,7 @@ def negatives(
         # The phase counts the rows written, so no status is a reason of its own.
         statuses = stats["negatives"].statuses + known
         run.close(statuses, tally.statuses, OK, reasons=(), warnings=warnings, **sections)
-        for line in said:
+        for line in [*found, *said]:
             say(line)
         total = f"{tally.negatives.total():,} negatives of {tally.statuses.total():,} captions"
         run.report(total, page.render_negatives(run.record, tally, photos))

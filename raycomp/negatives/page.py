@@ -22,9 +22,9 @@ from raycomp.data.files import Folder, absolute_uri
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import find_rows, read_columns
 from raycomp.language.judge import REASONS
-from raycomp.language.prompts import REPLY_REASONS
+from raycomp.language.prompts import NOTHING_LEFT, REPLY_REASONS
 from raycomp.negatives.judges import GAPS
-from raycomp.negatives.write import TRUE_OF_PHOTO, UNLIKELY
+from raycomp.negatives.write import SAME, TRUE_OF_PHOTO, UNLIKELY
 from raycomp.report.page import render_page
 from raycomp.run.work import map_files
 from raycomp.table import Numeral, Table, format_facts, number, percent
@@ -39,6 +39,7 @@ _MEANINGS = {
     LOW_SIMILARITY: "an ADD is less similar to its input than add_similarity requires",
     UNLIKELY: "other words are likelier there",
     TRUE_OF_PHOTO: "may be true of the photo",
+    SAME: "the scoring model reads it as its caption: it differs behind the context",
 }
 _STATUSES = words.STATUSES | words.NEGATIVE_STATUSES | {"ok": "has at least one negative"}
 _COLUMNS = ("operations", "calls", "similarity", "image drop", "kind", "concepts", "by", "negative")
@@ -178,6 +179,18 @@ def tally_files(uris: Sequence[str]) -> Tally:
 
 def _tally_file(uri: str) -> Tally:
     return tally_negatives(read_columns(uri))
+
+
+def warn_of_replies(model: str, rejected: Mapping[str, int], num_written: int) -> list[str]:
+    """Return a line where more replies of a language model are refused than are read."""
+    reasons = Counter[str]()
+    for reported, count in rejected.items():
+        reasons[reported.rpartition(": ")[2]] += count
+    total = reasons.total() - reasons.pop(NOTHING_LEFT, 0) + num_written
+    refused = Counter({why: reasons[why] for why in REPLY_REASONS})
+    (why, _), *_ = refused.most_common(1)
+    counts = f"{refused.total():,} of {total:,} replies were refused, most as {why} ({REPLY_REASONS[why]})"
+    return [f"llm.model={model!r}: {counts}; they are in replies/"] * (2 * refused.total() > total)
 
 
 def describe_gaps(gaps: Mapping[tuple[str, str, str, int], int]) -> list[dict[str, Any]]:

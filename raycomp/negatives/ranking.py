@@ -22,7 +22,7 @@ from raycomp.models.device import Device
 from raycomp.models.language_model import LanguageModel
 from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.negatives.judges import judge_by_model, load_context, set_fields
-from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS, NEW_PHRASES, SUGGESTION, suggest
+from raycomp.negatives.write import ADD_SIMILARITY, ADDITIONS, NEW_PHRASES, SAME, SUGGESTION, drop, suggest
 from raycomp.run.local import load_clip
 from raycomp.words import IMAGE_EMBEDDING, LANGUAGE_MODEL, NEGATIVES, PHRASE_RANK, PHRASE_RATE, SUSPECT
 
@@ -116,12 +116,14 @@ def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:
 
     If the rows hold their images' embeddings, also set ``image_drop``. Both are null if an embedding is not
     finite or not of length 1: such a candidate comes last, and such an ADD is outside every neighbourhood.
+    Candidates with the tokens of their caption, such as those that differ behind the context, are dropped.
     N rows, K texts of all of them: the captions, then each row's candidates and inputs; T candidates.
     """
     texts = table[COUNTERFACTUALS].combine_chunks()
     lists = table[NEGATIVES].combine_chunks()
     count_N = lists.value_lengths().to_numpy(zero_copy_only=False)
-    text_KD = embed(np.concatenate([to_matrix(table[TOKENS]), to_matrix(texts.flatten())]))
+    token_KN = np.concatenate([to_matrix(table[TOKENS]), to_matrix(texts.flatten())])
+    text_KD = embed(token_KN)
     size_N = texts.value_lengths().to_numpy(zero_copy_only=False)
     first_N = len(table) + np.cumsum(size_N) - size_N
     row_T = np.repeat(np.arange(len(table)), count_N)
@@ -141,7 +143,12 @@ def rank(table: pa.Table, embed: Callable[[np.ndarray], Tensor]) -> pa.Table:
         least = _least_similarity(table[ADDITIONS].to_pylist(), first_N, text_KD)
         columns[ADD_SIMILARITY] = pa.array(least, pa.list_(pa.float32()))
         table = table.drop_columns([ADDITIONS])
-    return add_columns(table.drop_columns([TOKENS, COUNTERFACTUALS]), columns)
+    table = add_columns(table.drop_columns([TOKENS, COUNTERFACTUALS]), columns)
+    is_same_T = (token_KN[at_T] == token_KN[row_T]).all(1)
+    if not is_same_T.any():
+        return table
+    stays = [(~own).tolist() for own in np.split(is_same_T, np.cumsum(count_N)[:-1])]
+    return drop(table, stays, lambda one: f"{one['op']}: {SAME}")
 
 
 def _least_similarity(

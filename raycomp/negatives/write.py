@@ -29,7 +29,7 @@ from raycomp.language import prompts as llm
 from raycomp.language.concepts import Edit
 from raycomp.language.judge import LONGEST_EDITED, TOO_LONG, judge_edit, name_change
 from raycomp.language.overlap import Context, get_new_phrase, no_context
-from raycomp.models.architecture import describe_scorer, load_tokens
+from raycomp.models.architecture import describe_scorer, list_cut, load_tokens
 from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.negatives.judges import Chain, Reader, compute_gaps, load_context, load_reader, read_by_form
 from raycomp.run.local import Name, find_scorer, keep_model
@@ -40,8 +40,9 @@ MOST_SEQUENCES = 81
 """Maximum number of sequences that rules try for a caption, for each number of calls: all of three operations
 up to 4 calls. At 8 calls there are 6,561, nearly all of which find no concept left to change."""
 MOST_PER_PLACE = 2
-UNLIKELY, TRUE_OF_PHOTO = "unlikely", "true_of_photo"
-"""Reasons of rejection: other words are likelier in its place; the negative may be true of its photo."""
+UNLIKELY, TRUE_OF_PHOTO, SAME = "unlikely", "true_of_photo", "same_tokens"
+"""Reasons: other words are likelier there; it may be true of its photo; it has its caption's tokens."""
+CUT = "caption: cut"  # counted with the rejected: a caption that is longer than the scorer's context
 SUGGESTION = "suggestion"
 """Passed between the stages: log p(caption) - log p(negative) of each of a row's negatives, in nats."""
 # Passed between the stages, a value for each of a row's negatives, only if ``add_similarity`` is set: the
@@ -124,7 +125,6 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
     columns = {
         words.NEGATIVES: _to_array(candidates, config.negatives.engine),
         words.STATUS: pa.array(statuses),
-        parquet.FAULTS: pa.array(faults, pa.list_(pa.string())),
     }
     if config.negatives.screen:
         # A negative of several calls is false if one of its edits is, so these bring in nothing.
@@ -136,6 +136,9 @@ def write(table: pa.Table, config: NegativesConfig, reader: Reader, propose: Pro
     if config.negatives.rank:
         additions = config.negatives.add_similarity is not None
         columns |= _add_tokens(texts, candidates, config.ranker, additions)
+        cut = {*list_cut(config.ranker, texts)}
+        faults = [[*own, *[CUT] * (text in cut)] for own, text in zip(faults, texts, strict=True)]
+    columns[parquet.FAULTS] = pa.array(faults, pa.list_(pa.string()))
     return parquet.add_columns(table, columns)
 
 
@@ -352,7 +355,7 @@ def keep_likeliest(table: pa.Table) -> pa.Table:
             taken[slot] += 1
             stay[place] = taken[slot] <= MOST_PER_PLACE
         stays.append(stay)
-    kept = _drop(table, stays, lambda one: f"{one['op']}: {UNLIKELY}")
+    kept = drop(table, stays, lambda one: f"{one['op']}: {UNLIKELY}")
     return kept.drop_columns([SUGGESTION])
 
 
@@ -362,14 +365,14 @@ def drop_unfit(table: pa.Table, config: WritingConfig) -> pa.Table:
     least = config.add_similarity
     if least is not None:
         stays = [[one is None or one >= least for one in row] for row in table[ADD_SIMILARITY].to_pylist()]
-        table = _drop(table, stays, lambda _: f"{words.ADD}: {LOW_SIMILARITY}").drop_columns([ADD_SIMILARITY])
+        table = drop(table, stays, lambda _: f"{words.ADD}: {LOW_SIMILARITY}").drop_columns([ADD_SIMILARITY])
     if config.drop_suspects:
         stays = [[not one[words.SUSPECT] for one in row] for row in table[words.NEGATIVES].to_pylist()]
-        table = _drop(table, stays, lambda one: f"{one['op']}: {TRUE_OF_PHOTO}")
+        table = drop(table, stays, lambda one: f"{one['op']}: {TRUE_OF_PHOTO}")
     return table
 
 
-def _drop(
+def drop(
     table: pa.Table, stays: Sequence[Sequence[bool]], describe: Callable[[dict[str, Any]], str]
 ) -> pa.Table:
     """Return the table with the candidates that stay; each other one is counted by its fault."""

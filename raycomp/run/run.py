@@ -348,7 +348,7 @@ class Run:
         if lost or strange or sum(read.values()) != sum(came.values()):
             raise RuntimeError(f"the counts do not add up: {dict(read)} read, {dict(came)} found")
         num_read = sum(came.values())
-        funnel = {
+        funnel: dict[str, Any] = {
             "read": num_read,
             "corpus": num_read if corpus is None else corpus,
             "kept": came.get(kept, 0),
@@ -356,7 +356,12 @@ class Run:
         }
         self.record |= {"finished": now(), "funnel": funnel, **sections}
         self.noise = runs.say_noise(self.record)
-        self.record["warnings"] = [*filter(None, [self.noise]), *sections.get("warnings", ())]
+        lines = [self.noise] if self.noise else []
+        if not funnel["kept"]:
+            found = list_counts(funnel["dropped"]) or "no rows"
+            lines.append(f"the result is empty: none of {num_read:,} rows is {kept} ({found})")
+            self._say(lines[-1])
+        self.record["warnings"] = [*lines, *sections.get("warnings", ())]
 
     def report(self, said: str, page: str | None = None) -> None:
         """Set the one-line result and the page (report.html) that are shown once the run is published."""

@@ -192,7 +192,9 @@ class _Checked:
             index, held = held_out.index_pairs(pairs, self.held_pairs, self.config, work)
         else:
             index = make_index(pairs, work)
-        mates = load_mates(pairs.neighbours, index.uris) if pairs.neighbours else ()
+        mates, lost = load_mates(pairs.neighbours, index.uris) if pairs.neighbours else ((), [])
+        index.tally["with_neighbours"] = sum(int((mate_nK[:, 0] >= 0).sum()) for mate_nK in mates)
+        index = replace(index, warnings=(*index.warnings, *lost))
         return index, held, EpochPlan(index.rows_S, options.batch_size, options.window, options.seed, mates)
 
     def describe_cost(self) -> str:
@@ -338,6 +340,7 @@ def _close(
         "workers": workers,
         **{name: index.tally[name] for name in ("pairs", "copies", "captions")},
         "pairs_with_negatives": index.tally["with_negatives"],
+        "joined": {name: index.tally[name] for name in ("with_negative_images", "with_neighbours")},
         "negatives_by_kind": {" ".join(kind): count for kind, count in sorted(index.kinds.items())},
         "first_loss": float(metrics["loss"][0]),
         "last_loss": float(metrics["loss"][-1]),
@@ -517,6 +520,8 @@ def _report_training(run: Mapping[str, Any]) -> Table:
         "Speed": f"{number(run['samples_per_s'], 1)} samples/s",
         "Workers": f"{number(run['workers'])} on {run['device']}",
     }
+    joined = {name: number(count) for name, count in run.get("joined", {}).items() if count}
+    facts |= {f"Pairs {name.replace('_', ' ')}": count for name, count in joined.items()}
     return Table("Training", ("Property", "value"), list(facts.items()))
 
 

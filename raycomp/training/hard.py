@@ -33,11 +33,11 @@ MOST = 3
 PATH, OWN = "path", "own"
 
 
-def load_mates(files: Sequence[str], pairs: Sequence[str]) -> tuple[np.ndarray, ...]:
-    """Return for each table of pairs the rows of the neighbours of each row, int32 (n, MOST), -1 for none.
+def load_mates(files: Sequence[str], pairs: Sequence[str]) -> tuple[tuple[np.ndarray, ...], list[str]]:
+    """Return for each table of pairs the rows of the neighbours of each row, int32 (n, MOST), -1 for none,
+    and a line on uids without a pair. Neighbours in other tables, or not trained on, are left out.
 
-    Neighbours in other tables, and those that are not trained on, are left out. It takes some 60 bytes for
-    each pair. Raises ValueError where a uid is none.
+    It takes some 60 bytes for each pair. Raises ValueError where a uid is none, or no pair has a neighbour.
     """
     tables = [read_columns(uri, [UID, NUM_ROWS]) for uri in pairs]
     counts = [table[NUM_ROWS].to_numpy() for table in tables]
@@ -48,6 +48,7 @@ def load_mates(files: Sequence[str], pairs: Sequence[str]) -> tuple[np.ndarray, 
     order_N = np.argsort(key_N, kind="stable")
     sorted_N = key_N[order_N]
     mate_NK = np.full((len(key_N), MOST), -1, np.int32)
+    num_uids = num_lost = 0
     for uri in files:
         # The rows of pairs and of their neighbours, of those that both are trained on.
         table = read_columns(uri, [UID, NEIGHBOURS])
@@ -57,6 +58,7 @@ def load_mates(files: Sequence[str], pairs: Sequence[str]) -> tuple[np.ndarray, 
             other_E = find_keys(sorted_N, to_keys(parse_uids(lists.flatten())))
         except ValueError as error:
             raise ValueError(f"hard_images={uri!r}: {error}") from error
+        num_uids, num_lost = num_uids + len(own_M), num_lost + int((own_M < 0).sum())
         own_E = np.repeat(own_M, lists.value_lengths().fill_null(0).to_numpy())
         is_here_E = (own_E >= 0) & (other_E >= 0)
         own_E, other_E = order_N[own_E[is_here_E]], order_N[other_E[is_here_E]]
@@ -66,8 +68,13 @@ def load_mates(files: Sequence[str], pairs: Sequence[str]) -> tuple[np.ndarray, 
         rank_E = np.arange(len(own_E)) - np.repeat(starts, np.diff(starts, append=len(own_E)))
         kept_E = rank_E < MOST
         mate_NK[own_E[kept_E], rank_E[kept_E]] = first_N[other_E[kept_E]]
+    lost = f"{num_lost:,} of {num_uids:,} uids have no pair that is trained on"
+    if (mate_NK < 0).all():
+        said = f"none of the {len(key_N):,} pairs has a neighbour in its shard; {lost}"
+        raise ValueError(f"hard_images={files[0]!r}: {said}")
     parts = np.split(mate_NK, np.cumsum([len(table) for table in tables])[:-1])
-    return tuple(np.repeat(part_nK, count_n, 0) for part_nK, count_n in zip(parts, counts, strict=True))
+    found = (np.repeat(part_nK, count_n, 0) for part_nK, count_n in zip(parts, counts, strict=True))
+    return tuple(found), [f"hard_images: {lost}; left out"] * bool(num_lost)
 
 
 def find_negatives(uri: str, run: dict[str, Any] | None, source: str) -> tuple[str, ...]:

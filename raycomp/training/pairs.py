@@ -493,9 +493,9 @@ def tally_pairs(
 ) -> tuple[Counter[str], Counter[tuple[str, str]], int]:
     """Return the number of samples in an index, and counts over an epoch: pairs, pairs with negatives, pairs
     with images of negatives, captions, negatives and images of negatives, each as often as its sample is
-    trained on, and copies, all pairs of a sample but its first. ``bad_pictures``: listed images of negatives
-    that cannot be read, each counted once. Then the negatives of an epoch by operation and kind, and the most
-    that a pair has."""
+    trained on, and copies, all pairs of a sample but its first. ``listed_pictures``, ``bad_pictures``:
+    images of negatives, and unreadable ones, each counted once. Then the negatives of an epoch by operation
+    and kind, and the most that a pair has."""
     lists, rows_N = index[words.NEGATIVES].combine_chunks(), index[words.NUM_ROWS].to_numpy()
     length_N, flat = pc.list_value_length(lists).to_numpy(), lists.flatten()
     num_listed = pictures.count_listed(index[words.UID], lists) if pictures else 0
@@ -514,6 +514,7 @@ def tally_pairs(
         captions=int(pc.list_value_length(index[words.CAPTIONS]).to_numpy() @ rows_N),
         negatives=int(length_N @ rows_N),
         negative_images=int(rows_N[row_F[shown_F]].sum()),
+        listed_pictures=num_listed,
         bad_pictures=max(0, num_listed - int(shown_F.sum())),
     )
     return counts, kinds, int(length_N.max(initial=0))
@@ -566,7 +567,10 @@ def check_pairs(
         judged["negative_images", "pictures"] = {words.OK: tally["negative_images"], **bad}
     for (said, what), counts in judged.items():
         check_bad_rows(said, counts, pairs.max_bad_fraction, what)
-    return [line for (said, what), counts in judged.items() for line in describe_dropped(said, counts, what)]
+    lines = [line for (said, what), counts in judged.items() for line in describe_dropped(said, counts, what)]
+    lost = sum(map(parquet.count_rows, pairs.negative_images)) - tally["listed_pictures"]
+    said = f"negative_images: rows that match no negative of these pairs by uid and text: {lost:,}; left out"
+    return lines + [said] * bool(lost)
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def test_shards_are_judged_as_a_folder_is(tmp_path, tiny_scorer):
 def test_a_sample_without_a_class_is_counted_and_an_unknown_class_is_named(tmp_path, tiny_scorer):
     evaluation = open_zeroshot(ZeroshotConfig(write_shards(tmp_path / "a", "json", [1, None, 2, True])))
     assert sit(evaluation, tiny_scorer)["status"].to_pylist() == ["ok", "no_label", "ok", "no_label"]
-    evaluation = open_zeroshot(ZeroshotConfig(write_shards(tmp_path / "n", "json", ["Alarm clock", 1])))
+    evaluation = open_zeroshot(ZeroshotConfig(write_shards(tmp_path / "n", "json", ["alarm_clock", 1])))
     assert sit(evaluation, tiny_scorer)["label"].to_pylist() == ["alarm_clock", "bee"]
     (tmp_path / "names.json").write_text(json.dumps([*"1234567"]))
     named = ZeroshotConfig(write_shards(tmp_path / "d", "cls", [1, 7, 3]), str(tmp_path / "names.json"))
@@ -193,6 +193,7 @@ def test_what_is_missing_is_named_in_one_line(tmp_path):
             ("input", {}, "", "", "has no folders of images, one for each class, and no shards"),
             ("input", {"a": 2}, "", "", "has one class, 'a'"),
             ("input", {"a": 2, "b": 0}, "", "", "class 'b' has no image"),
+            ("input", {"train/a": 2, "val/a": 2}, "", "", "its folders train, val are splits, not classes"),
             ("classes", two, "classes.txt", "x", "has 1 names, and zeroshot.input="),
             ("classes", two, "classes.json", '{"a": 1}', "must hold a JSON list of texts"),
             ("classes", two, "classes.json", "[", "cannot be read as JSON"),

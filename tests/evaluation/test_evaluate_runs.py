@@ -155,11 +155,12 @@ def test_classes_and_captions_are_found_and_learned(config, tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / image.name).write_bytes(image.read_bytes())
     (tmp_path / "classes" / "red_things" / "torn.jpg").write_bytes(b"\xff\xd8 torn")
-    classes = str(tmp_path / "classes")
+    classes, templates = str(tmp_path / "classes"), tmp_path / "templates.txt"
+    templates.write_text("a photo of a {}.\na photo of many {}" + " and others" * 80)
     asked = replace(
         config,
         benchmarks=("zeroshot", "retrieval", "linear_probe"),
-        zeroshot=ZeroshotConfig(classes),
+        zeroshot=ZeroshotConfig(classes, templates=str(templates)),
         retrieval=RetrievalConfig(write_world_shards(tmp_path / "pairs", 12, 6)),
         linear_probe=LinearProbeConfig(classes, classes),
     )
@@ -168,7 +169,9 @@ def test_classes_and_captions_are_found_and_learned(config, tmp_path):
         command.evaluate(asked, str(tmp_path / "out"), said.append)
     asked = replace(asked, max_bad_fraction=0.08)
     run = command.evaluate(asked, str(tmp_path / "out"), said.append)
-    noise, *lost, leak = run["warnings"]
+    noise, *lost, leak, cut = run["warnings"]
+    said_cut = "2 of 16 texts are longer than its context, such as a photo of many blue things and others"
+    assert said_cut in cut and cut in said
     why = "1 of 13 images is corrupt_image (the image bytes do not decode), such as red_things/torn.jpg"
     names = ("zeroshot", "linear_probe.train", "linear_probe.test")
     assert lost == [f"{name}: {why}; left out" for name in names]

@@ -101,7 +101,9 @@ def replies(text, form):
         assert fields in REPLY_REASONS
         return
     assert all(0 < len(one) <= 300 and one.strip() and one.isprintable() for one in fields)
-    assert json.loads(text) == dict(zip(FORMS[form], fields, strict=True))
+    text = text.rpartition("</think>")[2]
+    found = json.loads(text[text.find("{") : text.rfind("}") + 1])
+    assert fields == tuple(found[name] for name in FORMS[form])
 
 
 def load() -> None:

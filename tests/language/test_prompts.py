@@ -79,16 +79,26 @@ def test_keys_distinguish_requests_and_forget_the_order_of_settings():
     assert len(others | {key}) == 6 and re.fullmatch("[0-9a-f]{64}", key)
 
 
-def test_replies_are_read_strictly():
+def test_replies_are_read_strictly_but_for_what_stands_around_them():
     assert read_reply(f" {json.dumps(GOOD)}\n", CAPTION_FORM) == ("A cat on a mat",)
     assert read_reply(" \n", CAPTION_FORM) == read_reply(None, CAPTION_FORM) == NO_REPLY
     assert read_reply('{"new": "tennis ball"}', WORD_FORM) == ("tennis ball",)
     assert read_reply('{"second": "cat", "first": "dog"}', PAIR_FORM) == ("dog", "cat")
+    data = json.dumps(GOOD)
+    for text in (
+        f"```json\n{data}\n```",
+        f"<think>A cat, or {{a}}?</think>\n{data}",
+        f"Sure! Here: {data}\n",
+    ):
+        assert read_reply(text, CAPTION_FORM) == ("A cat on a mat",)
+    assert read_reply(json.dumps({"why": 1} | GOOD), CAPTION_FORM) == ("A cat on a mat",)
+    assert read_reply(f"<think>{'so ' * 900}</think>{data}", CAPTION_FORM) == ("A cat on a mat",)
+    assert read_reply(f"<think>{data}</think>", CAPTION_FORM) == NO_REPLY
     texts = ["Here: a cat", json.dumps(GOOD)[:-1], "[" * 900, "1" * 1200 + "x", '{"negative": "a\x01b"}']
     for text in [*texts, json.dumps({"negative": "word " * 10_000})]:
         assert read_reply(text, CAPTION_FORM) == INVALID_JSON
     values = ("", "  ", ["a cat"], "a\ncat", "x" * (MAX_NEGATIVE + 1), "\u732b")
-    others = [[], 7, None, {}, {"new": "a cat"}, GOOD | {"more": 1}]
+    others = [[], 7, None, {}, {"new": "a cat"}]
     for fields in [*others, *({"negative": one} for one in values)]:
         assert read_reply(json.dumps(fields), CAPTION_FORM) == WRONG_FIELDS
     for word in ["", " ", "dog, cat", "a\nb", "one of the", "___", "<dog>", "9", "x" * 60, 7]:

@@ -172,6 +172,7 @@ def test_parquet_of_captions_needs_no_model(tmp_path):
     config = raycomp.override(config, "input", write_captions(tmp_path / "none.parquet", []))
     run = raycomp.negatives(config, str(tmp_path / "none"))
     assert run["funnel"]["read"] == run["written"] == 0 and read_negatives(tmp_path / "none") == []
+    assert run["warnings"] == ["the result is empty: none of 0 rows is ok (no rows)"]
 
 
 def test_bad_input_or_a_server_that_is_down_is_one_line(tmp_path):
@@ -247,6 +248,7 @@ def test_a_server_is_asked_once_even_when_the_run_is_started_again(tmp_path, mon
     assert [row["status"] for row in rows] == ["ok", "no_reply", "no_reply", "empty_caption"]
     found = [(n["text"], n["op"], n["source"]) for n in rows[0]["negatives"]]
     assert found == [("A dog under a red car.", "REPLACE", "http")]
+    assert any("'tiny': 6 of 9 replies were refused, most as not_answered" in one for one in run["warnings"])
     assert run["rejected"]["SWAP: invalid_json"] == 1 and run["rejected"]["REPLACE: not_answered"] == 1
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert not any(b"sk-testing-secret" in path.read_bytes() for path in files)

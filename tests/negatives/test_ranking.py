@@ -10,6 +10,7 @@ import torch
 
 from raycomp.config import ScorerConfig
 from raycomp.data.parquet import COUNTERFACTUALS, FAULTS, add_columns, to_fixed_lists
+from raycomp.models.architecture import list_cut
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
@@ -17,6 +18,7 @@ from raycomp.negatives.ranking import Rank, rank
 from raycomp.negatives.write import (
     ADD_SIMILARITY,
     ADDITIONS,
+    CUT,
     Caption,
     Reader,
     choose_negatives,
@@ -157,6 +159,25 @@ def test_without_the_condition_nothing_more_is_encoded(tiny_scorer):
     ranker = Rank(bound)
     rows, same = choose(ranker(plain), free), choose(ranker(more), bound)
     assert [row[NEGATIVES] for row in rows] == [row[NEGATIVES] for row in same]
+
+
+def test_what_differs_behind_the_context_only_is_no_negative(tiny_scorer):
+    long = "The number " + "1234567890" * 8 + " is next to a dog on a red car"
+    config = make_config(tiny_scorer)
+    written = write_by_rules(make_table([long, "A dog on a red car"]), config)
+    whole, other = Rank(config)(written).to_pylist()
+    assert len(written[NEGATIVES][0]) > 0 == len(whole[NEGATIVES])
+    assert sum(fault.endswith(": same_tokens") for fault in whole[FAULTS]) == len(written[NEGATIVES][0])
+    assert whole[FAULTS].count(CUT) == 1 and CUT not in other[FAULTS]
+    assert len(other[NEGATIVES]) == len(written[NEGATIVES][1]) > 0
+    assert choose(Rank(config)(written), config)[0]["status"] == "no_negative"
+
+
+def test_texts_that_the_context_cuts_are_those_whose_next_token_is_not_read(tiny_scorer):
+    texts = ["1 " * 75, "1 " * 76, "a", "", "\u732b" * 25, "a" * 90]
+    assert list_cut(tiny_scorer, texts) == [
+        text for text in texts if len(load_tokenizer(tiny_scorer).encode(text)) > 75
+    ]
 
 
 def test_the_drop_at_the_image_equals_a_slow_loop(tiny_scorer, dtype=np.float16):

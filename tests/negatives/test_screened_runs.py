@@ -122,3 +122,5 @@ def test_neighbours_are_exported_and_trained_on(curated, tiny_scorer, tmp_path):
     )
     record = raycomp.train(config, str(tmp_path / "trained"))
     assert record["status"] == "finished" and record["fingerprint"]["hard_images"]
+    assert record["joined"] == {"with_negative_images": 0, "with_neighbours": len(kept)}
+    assert "Pairs with neighbours" in (tmp_path / "trained/report.html").read_text()

@@ -273,8 +273,10 @@ def test_images_of_negatives_are_joined_by_uid_and_text(album, tmp_path):
         row = load_shard(pairs, shard, indices[shard]).slice(number % 4, 1).to_pylist()[0]
         assert row["uid"] == uid_of(number) and row["negative_images"] == shown
         assert [one["image"] for one in row["negatives"]] == [data is not None for data in shown]
-    tally = tally_all(indices)
+    tally = tally_all(indices, pairs)
     assert tally["with_negative_images"] == tally["negative_images"] == 2
+    said = "negative_images: rows that match no negative of these pairs by uid and text: 1; left out"
+    assert check_pairs(pairs, Counter(ok=12), tally)[-1] == said
     pq.write_table(pa.table({**bytes_of, "uid": [uid_of(600)] * 3}), tmp_path / "shown" / "a.parquet")
     (tmp_path / "shown" / "b.parquet").unlink()
     refuse("none of the 5 negatives has a readable image", **options)
@@ -377,7 +379,9 @@ def test_mates_are_those_of_a_plain_search(tmp_path):
     for number, file in enumerate(files):
         columns = {"uid": [*near][number::2], "neighbours": [*near.values()][number::2]}
         pq.write_table(pa.table(columns), file)
-    for rows, mates in zip(tables, load_mates(files, uris), strict=True):
+    found, (line,) = load_mates(files, uris)
+    assert line == "hard_images: 12 of 40 uids have no pair that is trained on; left out"
+    for rows, mates in zip(tables, found, strict=True):
         first_N = np.cumsum([0, *(count for _, count in rows)])
         firsts = {name: first for (name, _), first in zip(rows, first_N, strict=False)}
         wanted = []
@@ -385,6 +389,10 @@ def test_mates_are_those_of_a_plain_search(tmp_path):
             some = [firsts[other] for other in near[name] if other in firsts and other != name][:MOST]
             wanted += [[*some, *[-1] * (MOST - len(some))]] * count
         assert mates.tolist() == wanted
+    pq.write_table(pa.table({"uid": names[28:30], "neighbours": [names[:1]] * 2}), files[0])
+    said = "none of the 28 pairs has a neighbour in its shard; 2 of 2 uids have no pair"
+    with pytest.raises(ValueError, match=rf"hard_images=.*: {said}"):
+        load_mates(files[:1], uris)
     pq.write_table(pa.table({"uid": names[:1], "neighbours": [["x"]]}), files[0])
     with pytest.raises(ValueError, match=r"hard_images=.*: .*x"):
         load_mates(files, uris)
