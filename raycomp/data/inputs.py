@@ -29,6 +29,8 @@ LIST, FOLDER = "list", "folder"
 PART_IMAGES = 1000
 """Images of a folder that make a shard."""
 _TEXTS = (".txt", ".json")
+# Karpathy's splits: dataset_coco.json, dataset_flickr8k.json. Other files named so describe data sets.
+_KARPATHY = ("dataset_coco", "dataset_flickr")
 FORMATS = {".tar": "tar", ".parquet": "parquet"}
 _LAYOUTS = "; docs/reference/inputs.md has the layouts that can be read"
 _NAMED = re.compile(r"([A-Za-z0-9_-]*)=(.+)", re.DOTALL)
@@ -86,7 +88,9 @@ def refuse_input(spec: str, said: str) -> ValueError:
 def is_list(uri: str) -> bool:
     """Return whether a file lists images by its name; other json files may be anything."""
     stem, extension = posixpath.splitext(posixpath.basename(uri).lower())
-    return extension in LISTS and (extension != ".json" or stem.startswith(("captions", "metadata")))
+    return extension in LISTS and (
+        extension != ".json" or stem.startswith(("captions", "metadata", *_KARPATHY))
+    )
 
 
 def absolute_input(spec: str, folder: str = "") -> str:

@@ -386,12 +386,17 @@ def _read_json(stream: Any, shard: ShardPath) -> Iterator[Entry]:
 
 
 def list_records(found: Any) -> list[Any] | None:
-    """Return the rows of a json file: a list, captions by image, or COCO's format; None for another form.
+    """Return the rows of a json file: a list, captions by image, COCO's format or that of Karpathy's splits;
+    None for another form.
 
     In COCO's format each image is a row with all its captions; so are those of an image that is not listed.
+    In Karpathy's, images have sentences, and a ``split``.
     """
     if not isinstance(found, dict):
         return found if isinstance(found, list) else None
+    images = found["images"] if isinstance(found.get("images"), list) else []
+    if any(isinstance(one, dict) and isinstance(one.get("sentences"), list) for one in images):
+        return [_from_karpathy(one) if isinstance(one, dict) else one for one in images]
     if not isinstance(found.get("annotations"), list):
         return [{"file_name": name, "caption": value} for name, value in found.items()]
     captions: dict[Any, list[Any]] = {}
@@ -402,6 +407,14 @@ def list_records(found: Any) -> list[Any] | None:
     listed = {str(one.get("id")) for one in images}
     lost = [{"image_id": name, "caption": texts} for name, texts in captions.items() if name not in listed]
     return [*({**one, "caption": captions.get(str(one.get("id")), [])} for one in images), *lost]
+
+
+def _from_karpathy(image: dict[str, Any]) -> dict[str, Any]:
+    folder, name = image.get("filepath"), image.get("filename")
+    path = posixpath.join(folder, name) if isinstance(folder, str) and isinstance(name, str) else name
+    said = [one.get("raw") for one in image.get("sentences") or () if isinstance(one, dict)]
+    own = {key: value for key, value in image.items() if key not in ("filepath", "filename", "sentences")}
+    return {"file_name": path, "caption": said, **own}
 
 
 def _to_entry(fields: Any, shard: ShardPath) -> Entry:

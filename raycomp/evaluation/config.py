@@ -36,6 +36,9 @@ class RetrievalConfig(OptionGroup, name="retrieval"):
     list of them (``caption`` and other names are accepted, too; see ``columns``); images are found below the
     file's folder. Or any input of ``raycomp curate``: captions are the list ``captions`` or ``caption`` of
     the json, else the lines of the caption; rows of one image in a CSV are one image."""
+    split: str | None = None
+    """Of a json file with a field ``split``, such as Karpathy's dataset_coco.json: its images of this split;
+    none = all."""
 
 
 @dataclass(frozen=True)

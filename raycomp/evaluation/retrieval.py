@@ -209,11 +209,15 @@ def open_retrieval(
         found_files = (join_uri(whole, name) for name in _FILES if Folder(whole).exists(name))
         file = whole if whole.lower().endswith((".json", ".jsonl")) else next(found_files, None)
     if file is None:  # shards
+        if config.split is not None:
+            raise ValueError(
+                f"retrieval.split={config.split!r}: is for a json file of images, not for {said}"
+            )
         try:
             return Retrieval(said, (), {}, expand(config.input, option, columns))
         except ValueError as error:
             raise ValueError(f"{error}; {' or '.join(_FILES)} is missing, too") from error
-    items = _read_items(file, said, columns or ColumnsConfig())
+    items = _read_items(file, said, columns or ColumnsConfig(), config.split)
     try:
         found = find_images(Folder(file.rpartition("/")[0]), [item.image for item in items])
     except ValueError as error:
@@ -222,7 +226,7 @@ def open_retrieval(
     return Retrieval(said, items, found.uris, (), found.ambiguous, warnings=reported)
 
 
-def _read_items(file: str, said: str, columns: ColumnsConfig) -> list[Item]:
+def _read_items(file: str, said: str, columns: ColumnsConfig, split: str | None = None) -> list[Item]:
     """Return the images of a file, each once, with all of its captions.
 
     The file is a JSON list, or holds one JSON object per line (.jsonl).
@@ -236,6 +240,12 @@ def _read_items(file: str, said: str, columns: ColumnsConfig) -> list[Item]:
         records = list_records(parse_text(text, said))
     if records is None:
         raise ValueError(f"{said}: must hold a JSON list, or an object of captions by image")
+    if split is not None:
+        splits = {str(one["split"]) for one in records if isinstance(one, dict) and "split" in one}
+        if split not in splits:
+            there = ", ".join(sorted(splits)) or "none"
+            raise ValueError(f"retrieval.split={split!r}: {said} has no such split; it has {there}")
+        records = [one for one in records if isinstance(one, dict) and one.get("split") == split]
     captions: dict[str, list[str]] = {}
     for place, record in enumerate(records):
         where = f"{said}: row {place}"

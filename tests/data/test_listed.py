@@ -44,6 +44,19 @@ LISTS = {
             "annotations": [{"image_id": i, "caption": text} for i, text in enumerate(CAPTIONS)],
         }
     ),
+    "dataset_coco.json": json.dumps(
+        {
+            "images": [
+                {
+                    "filename": f"{i}.jpg",
+                    "filepath": "",
+                    "split": "test",
+                    "sentences": [{"raw": text}, {"raw": "b"}],
+                }
+                for i, text in enumerate(CAPTIONS)
+            ]
+        }
+    ),
 }
 
 

@@ -120,6 +120,27 @@ def test_a_line_for_every_caption_is_one_image_and_may_hold_what_unicode_calls_a
     assert open_retrieval(RetrievalConfig(str(tmp_path / "plain/again.jsonl"))).items == files.items
 
 
+def test_a_split_of_karpathys_json_is_evaluated(tmp_path):
+    wanted = write_captions(tmp_path, make_rows()[::3]).items
+    images = [
+        {
+            "filename": row["image"],
+            "split": ("test", "val", "train")[i % 3],
+            "sentences": [{"raw": text} for text in row["captions"]],
+        }
+        for i, row in enumerate(make_rows())
+    ]
+    path = tmp_path / "dataset_coco.json"
+    path.write_text(json.dumps({"images": images}))
+    assert open_retrieval(RetrievalConfig(str(path), split="test")).items == wanted
+    for spec, said in (
+        (path, "has no such split; it has test, train, val"),
+        (tmp_path / "a.csv", "is for a json"),
+    ):
+        with pytest.raises(ValueError, match=f"^retrieval.split='dev': .*{said}"):
+            open_retrieval(RetrievalConfig(str(spec), split="dev"))
+
+
 def test_evaluations_among_other_captions_are_not_compared_and_among_fewer_are_reported(tmp_path):
     rows = make_rows(6)
     changed = [{**row, "captions": [*row["captions"][:-1], "x"]} for row in rows]
