@@ -254,6 +254,13 @@ def main(argv: Sequence[str] | None = None, program: Program = RAYCOMP) -> int:
             )
         _complain(program, said)
         return USER_ERROR
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):
+            raise
+        _complain(
+            program, f"this machine has too little memory ({type(error).__name__}); {_name_rest(error)}"
+        )
+        return ClusterFailed.exit_code
     except TooMuchBadData as error:
         _complain(program, error)
         return BAD_DATA

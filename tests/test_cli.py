@@ -239,6 +239,12 @@ def test_what_ends_a_run_early_is_reported_with_how_it_goes_on(show, capsys):
         (KeyboardInterrupt(), 130, "interrupted; "),
         (OSError("no\nroom"), 4, "no room; once that is fixed: "),
         (LeaseLost("another run's"), 4, "another run's; once that is fixed: "),
+        (MemoryError(), 5, "this machine has too little memory (MemoryError); "),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+            5,
+            "this machine has too little memory (RuntimeError); ",
+        ),
         (ClusterFailed("Ray did\nnot start"), 5, "Ray did not start; once that is fixed: "),
         (Terminated(signal.SIGHUP), 129, "terminated; "),
     ]:

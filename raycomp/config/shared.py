@@ -35,8 +35,8 @@ class ModelConfig(OptionGroup, name="model"):
     name: str = field(default="ViT-B-32", metadata=FILE)
     """An open_clip architecture name, or a path or s3:// uri of an open_clip model config (json)."""
     weights: str = field(default="openai", metadata=FILE | options.checked_by(_check_weights))
-    """An open_clip tag, a checkpoint's path or s3:// uri, a folder that ``raycomp train`` wrote, which then
-    also sets the name, or ``random:SEED``."""
+    """An open_clip tag, a checkpoint's path or s3:// uri, a folder that ``raycomp train`` wrote or that has
+    ``open_clip_config.json``, which then also sets the name, or ``random:SEED``."""
     precision: str = field(default="fp32", metadata=one_of(PRECISIONS))
     """fp32, tf32 or bf16, as in ``scorer.precision``; a model is trained in fp32."""
     pass_size: ClassVar[int | None] = None

@@ -4,6 +4,7 @@ The process that runs a command watches the places of its results. What tasks wr
 is returned with their results, and is recorded here.
 """
 
+import errno
 import hashlib
 import io
 import json
@@ -43,6 +44,8 @@ _MAGIC = b"PAR1"
 _TAIL_BYTES = len(_MAGIC) + 4
 _PIECE_BYTES = 8 << 20
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
+# How Rust reports a failed write, and torch a short one.
+_OS_ERROR = re.compile(r"\(os error (\d+)\)|unexpected pos \d+ vs")
 _lock = threading.Lock()
 _is_dry = False
 
@@ -354,13 +357,21 @@ def new_file(uri: str) -> Iterator[IO[bytes]]:
 @contextmanager
 def new_path(uri: str) -> Iterator[str]:
     """Yield a local path for a library that writes files itself; the file appears at ``uri`` once the block
-    ends without an error, as with ``new_file``. Its name ends in ``.tmp``."""
+    ends without an error, as with ``new_file``. Its name ends in ``.tmp``. A library's own exception for a
+    full or failed disk is raised as OSError."""
     filesystem, path = resolve(uri)
     is_local = isinstance(filesystem, fs.LocalFileSystem)
     temporary = _name_temporary(*(os.path.split(path) if is_local else (tempfile.gettempdir(), "raycomp")))
     try:
-        with name_place(str(temporary if is_local else temporary.parent)):
-            yield str(temporary)
+        place = str(temporary if is_local else temporary.parent)
+        with name_place(place):
+            try:
+                yield str(temporary)
+            except Exception as error:
+                if isinstance(error, OSError) or not (said := _OS_ERROR.search(str(error))):
+                    raise
+                number = int(said[1] or errno.ENOSPC)
+                raise OSError(number, os.strerror(number)) from error
         with temporary.open("rb") as file:
             found = [hash_file(uri, file)] if is_watched(uri) else []
             if not is_local:

@@ -15,10 +15,11 @@ from pyarrow import fs
 from raycomp.config import from_dict, list_options, override_all, to_dict
 from raycomp.config.change import find_file, flatten, is_own, name_own
 from raycomp.config.options import read_share_or_none
-from raycomp.config.shared import ColumnsConfig
+from raycomp.config.shared import ColumnsConfig, ModelConfig, ScorerConfig
 from raycomp.config.waits import say_if_slow
 from raycomp.data import files
 from raycomp.data.files import join_uri, resolve
+from raycomp.models.stated import HUB_CONFIG, follow
 from raycomp.table import group_by
 
 LISTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
@@ -527,11 +528,19 @@ def list_classes(folder: str) -> dict[str, list[str]] | None:
 
 
 def with_absolute_paths(config: Config) -> Config:
-    """Return the config with absolute paths in every option that names a file or folder."""
+    """Return the config with absolute paths in every option that names a file or folder.
+
+    A model's name that is the default becomes what the files next to its weights state, if anything.
+    """
     config = from_dict(config, to_dict(config))  # every option is read as --set reads it
     values = dict(flatten(to_dict(config)))
     named = [option for option in list_options(type(config), "path") if values.get(option.path)]
     whole = {one.path: _make_whole(one.marks["path"], values[one.path]) for one in named}
+    for path, weights in [*whole.items()]:
+        model = next((one for end in ("name", "model") if (one := f"{path[:-7]}{end}") in whole), None)
+        if path.endswith(".weights") and model:
+            default = (ModelConfig if model.endswith("name") else ScorerConfig)().model
+            whole[model], whole[path] = follow(whole[model], default, weights)
     return override_all(config, whole)
 
 
@@ -554,7 +563,7 @@ def _make_whole(kind: str, value: Any) -> Any:
     if schema == "local-dir" and place:
         return f"{schema}:{files.absolute_uri(place)}"
     # A folder that only shares the name of a model is not a model's folder.
-    paths = (value, *(os.path.join(value, one) for one in (files.RUN, files.ARCHITECTURE)))
+    paths = (value, *(os.path.join(value, one) for one in (files.RUN, files.ARCHITECTURE, HUB_CONFIG)))
     return files.absolute_uri(value) if any(map(os.path.isfile, paths)) else value
 
 

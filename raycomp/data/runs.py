@@ -513,7 +513,7 @@ def fetch_model(config: ModelConfig) -> ModelConfig:
     stored = [name for name in ("name", "weights") if files.split_uri(getattr(config, name))[0]]
     if not stored:
         return config
-    from raycomp.models.architecture import HUB_CONFIG, list_config_files  # which only a stored model needs
+    from raycomp.models.stated import HUB_CONFIG, list_config_files  # which only a stored model needs
 
     companion = posixpath.join(posixpath.dirname(config.name), HUB_CONFIG)
     companions = {"name": [companion], "weights": list_config_files(config.weights)}

@@ -11,10 +11,8 @@ damaged or the folder cannot be written, the model is built. This module imports
 """
 
 import hashlib
-import importlib.util
 import json
 import os
-import posixpath
 import re
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -30,39 +28,37 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors import SafetensorError
 
-from raycomp.config import ModelConfig, ScorerConfig
-from raycomp.config.change import parse_json
 from raycomp.language import phrases
 from raycomp.models import hub
 from raycomp.models.deferred import load_without
 from raycomp.models.images import DECODERS_FAIL, ImageSpec
+from raycomp.models.stated import (
+    HUB_CONFIG,
+    NEEDED,
+    SIZES,
+    ClipConfig,
+    check_config,
+    find_file,
+    list_config_files,
+    read_model,
+    resolve,
+    sides,
+)
 
-ClipConfig = ModelConfig | ScorerConfig
 LIBRARIES_FAIL = (
     *DECODERS_FAIL,
     *(ArithmeticError, AssertionError, AttributeError, ImportError, StopIteration),
     *(SafetensorError, UnpicklingError),
 )
 """What open_clip, torch, timm, transformers and spaCy raise over files that they cannot read."""
-# The largest models that open_clip knows have images of 512 pixels, 77 tokens, 56 layers, 901,629 words.
-_MOST = {"image_size": 4096, "context_length": 8192, "layers": 1000, "vocab_size": 10_000_000}
-_SIZES = (*_MOST, "embed_dim", "width", "heads", "head_width", "patch_size", "mlp_ratio")
-_MOST_OF_OTHERS = 1_000_000
-_NEEDED = ("embed_dim", "vision_cfg", "text_cfg")
 # open_clip's defaults for missing fields, and the allowed fields of two plain transformers.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "vision_cfg": {"layers": 12, "width": 768, "mlp_ratio": 4.0, "patch_size": 16, "image_size": 224},
     "text_cfg": {"layers": 12, "width": 512, "mlp_ratio": 4.0, "context_length": 77, "vocab_size": 49408},
 }
 _PLAIN = set("embed_dim vision_cfg text_cfg quick_gelu custom_text init_logit_scale init_logit_bias".split())
-HUB_CONFIG = "open_clip_config.json"
-_QUICK, _SUFFIX = "quick_gelu", "-quickgelu"
-# open_clip interpolates positions where these differ.
-_STRETCHED = {"image_size", "context_length"}
-# open_clip_train's file, in the folder above its checkpoints.
-_PARAMS = "params.txt"
 # Increase it when ScorerSpec, or how it is measured, changes.
-_FORMAT = 1
+_FORMAT = 2
 # Fields of a tower's config that name files of another library, which the fingerprint does not cover.
 _FOREIGN = {"timm_model_name", "hf_model_name", "hf_tokenizer_name", "tokenizer_kwargs"}
 _CONTEXT_LENGTH = 77
@@ -95,78 +91,18 @@ def say_bad(said: str, num_bad: int, num: int, noun: str, remedy: str = "name ot
     return f"{said}: {bad}; {remedy}"
 
 
-def register_file(model: str, said: str) -> str:
-    """Register a model config given as a json file with open_clip; return its name there.
-
-    ``said`` is the option with its value, as messages print it. Raises ValueError where the file is not a
-    model config, or has a size that no model has.
-    """
-    path = Path(model)
-    if not path.is_file():
-        raise ValueError(f"{said}: no such file")
-    check_config(said, _read_json(path, said))
-    from open_clip import add_model_config
-
-    add_model_config(path)
-    return path.stem
-
-
-def read_preprocessing(model: str) -> dict[str, Any] | None:
-    """Return the image preprocessing of a model given as a json file, if a file next to it states it.
-
-    That file is ``open_clip_config.json``, which a training writes too; the file of another model is ignored.
-    None = open_clip's default. Raises ValueError where the file has another form.
-    """
-    path = Path(model)
-    companion = path.with_name(HUB_CONFIG)
-    if path.suffix != ".json" or ":" in model or not companion.is_file():
-        return None
-    reported, own = (_read_json(file, str(file)) for file in (companion, path))
-    if not isinstance(reported, dict) or reported.get("model_cfg") != own:
-        return None
-    return reported.get("preprocess_cfg")
-
-
-def _read_json(path: Path, said: str) -> Any:
-    try:
-        return parse_json(path.read_text())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{said}: cannot be read as JSON ({error})") from error
-
-
-def check_schema(model: str, said: str) -> None:
-    """Check the config of a ``local-dir:`` or ``hf-hub:`` model.
-
-    Raises ValueError where there is none, or it does not describe a model.
-    """
+def check_hub(model: str, said: str) -> dict[str, Any]:
+    """Return the config of a ``hf-hub:`` model; ValueError where there is none, or it describes no model."""
     from open_clip.factory import get_model_config
 
-    with hub.ask_once(model.startswith("hf-hub:")) as answers:
+    with hub.ask_once(True) as answers:
         try:
-            place = model.removeprefix("local-dir:")
-            if place != model:
-                parse_json(Path(place, HUB_CONFIG).read_text("utf-8"))  # open_clip allows repeated keys
             content = get_model_config(model)
         except LIBRARIES_FAIL as error:
             why = one_line(error) if answers else hub.say_unreachable()
             raise ValueError(f"{said}: its config cannot be read ({why})") from error
     check_config(said, content)
-
-
-def check_config(said: str, content: Any) -> None:
-    """Raise ValueError unless ``content`` describes a model, of sizes that models have."""
-    if not isinstance(content, dict) or not {*_NEEDED} <= {*content}:
-        raise ValueError(f"{said}: must be a json object with {', '.join(_NEEDED)}")
-    for tower in _NEEDED[1:]:
-        if not isinstance(content[tower], dict):
-            raise ValueError(f"{said}: {tower} must be an object, is {content[tower]!r}")
-    parts = (content, content["vision_cfg"], content["text_cfg"], content.get("multimodal_cfg"))
-    stated = [(name, part.get(name)) for part in parts if isinstance(part, dict) for name in _SIZES]
-    for name, value in [(name, value) for name, size in stated if size is not None for value in _sides(size)]:
-        most = _MOST.get(name, _MOST_OF_OTHERS)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 < value <= most or (name != "mlp_ratio" and value != int(value)):
-            raise ValueError(f"{said}: {name} is {str(value)[:40]!r}, must be a number from 1 to {most:,}")
+    return content
 
 
 def check_memory(name: str, said: str) -> None:
@@ -204,7 +140,7 @@ def bound_parameters(content: dict[str, Any]) -> int | None:
     """
     towers = [{**default, **content[part]} for part, default in _DEFAULTS.items()]
     numbers = [content["embed_dim"], *(tower[name] for tower in towers for name in ("layers", "width"))]
-    stated = [tower[name] for tower in towers for name in _SIZES if name in tower]
+    stated = [tower[name] for tower in towers for name in SIZES if name in tower]
     is_plain = set(content) <= _PLAIN and all(isinstance(number, int) for number in numbers)
     is_plain = is_plain and not any(size is None or size == [] for size in stated)
     if not is_plain or any(key.startswith(("attn", "attention")) for tower in towers for key in tower):
@@ -215,92 +151,11 @@ def bound_parameters(content: dict[str, Any]) -> int | None:
         rows = tower.get("vocab_size", 0) + 2 * context + 4 * content["embed_dim"] + 16
         if "image_size" in tower:
             patch = tower["patch_size"]
-            rows += (max(_sides(tower["image_size"])) // min(_sides(patch)) + 1) ** 2
-            rows += 3 * max(_sides(patch)) ** 2
+            rows += (max(sides(tower["image_size"])) // min(sides(patch)) + 1) ** 2
+            rows += 3 * max(sides(patch)) ** 2
         block = (4 + 2 * tower["mlp_ratio"]) * width**2 + (20 + 2 * tower["mlp_ratio"]) * width
         total += rows * width + tower["layers"] * block + context**2
     return int(total)
-
-
-def _sides(size: Any) -> list[int]:
-    return size if isinstance(size, list) else [size]
-
-
-def check_config_files(config: ClipConfig, own: dict[str, Any]) -> None:
-    """Raise ValueError where a config next to the weights names another model than the one to load.
-
-    ``own`` is open_clip's config of the model to load. These files are read: a json with the weights' name,
-    as raycomp writes it, open_clip_config.json, and open_clip_train's params.txt in the folder above
-    ``checkpoints/``. A field in only one of the two configs is not compared, except for the activation.
-    """
-    found = [Path(path) for path in list_config_files(config.weights) if Path(path).is_file()]
-    reported = next(filter(None, (_read(path, own) for path in found)), None)
-    if reported is None:
-        return
-    path, theirs, name = reported
-    theirs, own = ({**one, _QUICK: bool(one.get(_QUICK))} for one in (theirs, own))
-    for part in ("", *_NEEDED[1:]):
-        one, other = (whole[part] if part else whole for whole in (theirs, own))
-        for field in sorted(({*one} & {*other}) - _STRETCHED):
-            value, ours = one[field], other[field]
-            if isinstance(value, int) and isinstance(ours, int) and value != ours:
-                what, option = f"{part}.{field}".strip("."), config.said_model.partition("=")[0]
-                if not name:  # the model with the other activation if open_clip has it, else a json
-                    import open_clip
-
-                    name = config.model.replace("/", "-").removesuffix(_SUFFIX) + _SUFFIX * theirs[_QUICK]
-                    known = name in open_clip.list_models()
-                    name = name if known else "FILE.json, with the config of that model"
-                raise ValueError(
-                    f"{config.said_weights}: was trained with {what}={value} ({path}), {config.said_model} "
-                    f"has {what}={ours}; set {option}={name}"
-                )
-
-
-def list_config_files(weights: str) -> list[str]:
-    """Return paths or uris of the config files that may describe weights."""
-    folder, name = posixpath.split(weights)
-    stem = posixpath.splitext(name)[0]
-    above, last = posixpath.split(folder)
-    log = [posixpath.join(above, _PARAMS)] if last == "checkpoints" else []
-    return [posixpath.join(folder, f"{stem}.json"), posixpath.join(folder, HUB_CONFIG), *log]
-
-
-def _read(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any], str] | None:
-    """Return the file, its config, and the model's name in it, if any; None if there is no config."""
-    if path.name == _PARAMS:
-        return _read_params(path, own)
-    text = path.read_text()
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None  # not a file of open_clip's
-    is_hub = path.name == HUB_CONFIG
-    theirs: Any = found.get("model_cfg") if is_hub and isinstance(found, dict) else found
-    if not isinstance(theirs, dict) or not all(isinstance(theirs.get(part), dict) for part in _NEEDED[1:]):
-        return None
-    try:
-        parse_json(text)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}; write it once") from error
-    return path, theirs, "" if is_hub else str(path)
-
-
-def _read_params(path: Path, own: dict[str, Any]) -> tuple[Path, dict[str, Any], str] | None:
-    import open_clip
-    from open_clip.factory import get_model_config
-
-    params = dict(line.partition(": ")[::2] for line in path.read_text("utf-8", "replace").splitlines())
-    name = params.get("model", "").replace("/", "-")
-    if name not in open_clip.list_models():
-        return None
-    theirs = get_model_config(name)
-    if params.get("force_quick_gelu") == "True":
-        theirs[_QUICK] = True
-    elif params.get("pretrained") == "openai" and not theirs.get(_QUICK):
-        # Most versions trained OpenAI's weights with QuickGELU, the last ones without: a json may state it.
-        theirs[_QUICK] = own.get(_QUICK, True)
-    return path, theirs, name if theirs == get_model_config(name) else ""
 
 
 def fingerprint_folder(folder: Path) -> str:
@@ -357,14 +212,19 @@ def fingerprint_scorer(config: ClipConfig) -> str:
     SHA-256 of a user's file or folder, name and revision of a hub's model, name of a tag or seed; then what
     else the last bits depend on, where it is not the default: size of a pass, kernels, widths of texts.
     """
-    parts = []
-    for value in (config.model, config.weights):
+    parts, extra = [], ""
+    with suppress(ValueError):  # describing the model reports it
+        found = resolve(config)
+        has_schema = ":" in config.model
+        if found.preprocessing and not has_schema:
+            extra = f"+{json.dumps(found.preprocessing, sort_keys=True)}"
+        if found.file and not has_schema and found.architecture != read_model(config.model, "")[0]:
+            extra += f"+{json.dumps(found.architecture, sort_keys=True)}"
+    for value, more in ((config.model, extra), (config.weights, "")):
         schema, _, place = value.partition(":")
         path = Path(value)
         if path.is_file():
-            digest = _hash(path)
-            companions = read_preprocessing(value) if path.suffix == ".json" else None
-            parts.append(f"{digest}+{json.dumps(companions, sort_keys=True)}" if companions else digest)
+            parts.append(_hash(path) + more)
         elif schema == "local-dir":
             parts.append(fingerprint_folder(Path(place)))
         elif schema == "hf-hub":
@@ -374,7 +234,7 @@ def fingerprint_scorer(config: ClipConfig) -> str:
             revision = Path(cached).parent.name if isinstance(cached, str) else "unknown revision"
             parts.append(f"{value}@{revision}")
         else:
-            parts.append(value)
+            parts.append(value + more)
     if config.pass_size is not None:
         parts.append(f"pass_size={config.pass_size}")
     if config.compile:
@@ -409,11 +269,8 @@ def _make_key(config: ClipConfig) -> str | None:
         if is_folder:
             has_known_model = Path(config.model.removeprefix("local-dir:"), HUB_CONFIG).is_file()
         else:
-            own = read_config(config.model)
-            towers = [own.get(part) for part in _NEEDED[1:]] if isinstance(own, dict) else []
-            has_known_model = bool(towers) and all(
-                isinstance(one, dict) and not _FOREIGN & {*one} for one in towers
-            )
+            own = resolve(config).architecture
+            has_known_model = own is not None and not any(_FOREIGN & {*own[part]} for part in NEEDED[1:])
         if not is_known or not has_known_model:
             return None
         companions = [*list_config_files(config.weights), str(Path(config.model).with_name(HUB_CONFIG))]
@@ -437,8 +294,8 @@ def load_tokens(config: ClipConfig) -> Any:
     It has the other attributes of open_clip's, and raises as ``load_tokenizer`` does.
     CLIP's own tokenizer is loaded from its file alone; another one needs open_clip.
     """
-    own = None if "siglip" in config.model.lower() else read_config(config.model)
-    text = {} if own is None else own.get("text_cfg", {})
+    own = None if "siglip" in config.model.lower() else resolve(config).architecture
+    text = {} if own is None else own["text_cfg"]
     if own is None or {"hf_tokenizer_name", "tokenizer_kwargs"} & set(text):
         from raycomp.models.clip import load_tokenizer  # which imports open_clip
 
@@ -468,29 +325,10 @@ class _Tensors:
         return getattr(self.tokenizer, name)
 
 
-def read_config(name: str) -> dict[str, Any] | None:
-    """Return open_clip's config of a model; None for ``hf-hub:``, ``local-dir:`` and unknown names.
-
-    Raises ValueError where a json file cannot be read.
-    """
-    if ":" in name:
-        return None
-    is_file = Path(name).suffix == ".json"
-    path = Path(name) if is_file else _find_file("model_configs") / f"{name.replace('/', '-')}.json"
-    return parse_json(path.read_text("utf-8")) if path.is_file() else None
-
-
-def _find_file(name: str) -> Path:
-    """Return the path of a file in open_clip's package, which is not imported."""
-    spec = importlib.util.find_spec("open_clip")
-    assert spec and spec.origin
-    return Path(spec.origin).parent / name
-
-
 @cache
 def _load_class() -> Any:
     """Return open_clip's ``SimpleTokenizer``, with its ids as an array."""
-    simple: Any = load_without("torch", _find_file("tokenizer.py")).SimpleTokenizer
+    simple: Any = load_without("torch", find_file("tokenizer.py")).SimpleTokenizer
 
     class SimpleTokenizer(simple):
         """CLIP's byte-pair encoding: lower case, cut at the end of the context."""

@@ -15,10 +15,12 @@ rows of W positions, P texts of a part, U distinct pairs of token and place, N t
 dims, E = 3 D.
 """
 
+import hashlib
+import json
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from copy import deepcopy
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +32,7 @@ import numpy as np
 import open_clip
 import torch
 import torch.nn.functional as F
+from open_clip import factory
 from open_clip.factory import get_model_config
 from open_clip.pretrained import get_pretrained_cfg
 from torch import Tensor, nn
@@ -38,13 +41,13 @@ from raycomp.config import ModelConfig, UserError
 from raycomp.config.waits import say_if_slow
 from raycomp.core.alignment import has_unit_length, normalise
 from raycomp.core.packing import PackedPass, cut_segments, may_attend, pack
-from raycomp.models import architecture, hub
-from raycomp.models.architecture import LIBRARIES_FAIL, ClipConfig, ScorerSpec, one_line, say_bad
+from raycomp.models import architecture, hub, stated
+from raycomp.models.architecture import LIBRARIES_FAIL, ScorerSpec, one_line, say_bad
 from raycomp.models.device import Device, Graph, Sent, compiling
 from raycomp.models.images import ImageSpec
+from raycomp.models.stated import SIGLIP, ClipConfig
+from raycomp.models.weights import load_file
 
-# open_clip_train's initial values for its siglip loss; Zhai et al. 2023 (arXiv:2303.15343).
-SIGLIP = {"init_logit_scale": math.log(10), "init_logit_bias": -10.0}
 # The shape of every forward pass, for any batch: another shape can change a score's last bits.
 _IMAGES_PER_PASS = {"cpu": 8, "cuda": 64}
 # A single row may be an unusual sample, in any table.
@@ -93,16 +96,22 @@ def _seeded_and_quiet(seed: int) -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _model_name(config: ClipConfig) -> str:
-    """Return the open_clip name, registering a model config given as a json file."""
-    if Path(config.model).suffix == ".json" and ":" not in config.model:
-        return architecture.register_file(config.model, config.said_model)
-    if ":" in config.model:
-        return config.model
-    name = config.model.replace("/", "-")
-    if name not in open_clip.list_models():
-        raise ValueError(f"{config.said_model}: not an open_clip model, see open_clip.list_models()")
+def _register(found: stated.Model) -> str:
+    """Return open_clip's name of a model; an architecture of no such name gets one of its own there."""
+    name = found.name
+    if found.architecture is not None and found.architecture != get_model_config(name):
+        content = json.dumps(found.architecture, sort_keys=True)
+        name = f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+        factory._MODEL_CONFIGS[name] = deepcopy(found.architecture)
     return name
+
+
+def _resolve(config: ClipConfig) -> stated.Model:
+    found = stated.resolve(config)
+    if found.architecture is None and not config.model.startswith("hf-hub:"):
+        said = "not an open_clip model, see open_clip.list_models()"
+        raise ValueError(f"{config.said_model}: {said}")
+    return found
 
 
 def load_start(config: ModelConfig, with_bias: bool = False) -> Any:
@@ -131,64 +140,65 @@ def read_architecture(config: ClipConfig) -> dict[str, Any]:
     open_clip itself derives that from the tag. A model that was trained from the weights and is loaded by its
     path needs it in the config.
     """
-    name = _model_name(config)
-    if ":" in name:
-        architecture.check_schema(name, config.said_model)
-    found = get_model_config(name)
-    tag = None if ":" in name else get_pretrained_cfg(name, config.weights)
-    return {**found, "quick_gelu": True} if tag and tag.get("quick_gelu") else found
+    found = _resolve(config)
+    if found.architecture is None:
+        return architecture.check_hub(config.model, config.said_model)
+    tag = None if found.file else get_pretrained_cfg(found.name, config.weights)
+    return {**found.architecture, "quick_gelu": True} if tag and tag.get("quick_gelu") else found.architecture
 
 
-def _needs_hub(name: str) -> bool:
+def _needs_hub(found: stated.Model) -> bool:
     """Whether a part of the model may be on the hub alone, whatever its weights."""
-    text = (get_model_config(name) or {}).get("text_cfg", {}) if ":" not in name else {}
-    return name.startswith("hf-hub:") or any(key.startswith("hf_") for key in text)
+    own = found.architecture
+    return own is None or any(key.startswith("hf_") for key in own["text_cfg"])
 
 
 def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
-    name = _model_name(config)
-    is_random = config.weights.startswith("random:")
-    has_schema = ":" in config.model
-    tag = None if is_random else get_pretrained_cfg(name, config.weights)
-    if not is_random and not has_schema and not tag and not Path(config.weights).is_file():
-        known = open_clip.list_pretrained_tags_by_model(name)
+    found = _resolve(config)
+    is_random, is_hub = config.weights.startswith("random:"), found.architecture is None
+    tag = None if is_random or is_hub or found.file else get_pretrained_cfg(found.name, config.weights)
+    if not is_random and not is_hub and not tag and not found.file:
+        known = open_clip.list_pretrained_tags_by_model(found.name)
         raise ValueError(
-            f"{config.said_weights}: must be a file, random:SEED or a tag of {name}; "
+            f"{config.said_weights}: must be a file, random:SEED or a tag of {found.name}; "
             f"its tags are {', '.join(known) or 'none'}"
         )
-    if not is_random and not has_schema and not tag:
-        architecture.check_config_files(config, get_model_config(name))
-    with hub.ask_once(tag is not None or _needs_hub(name)) as answers:
+    with hub.ask_once(tag is not None or _needs_hub(found)) as answers:
         if tag and answers:
-            hub.announce_download(tag, f"the weights {config.weights!r} of {name}")
+            hub.announce_download(tag, f"the weights {config.weights!r} of {found.name}")
+        name = config.model if is_hub else _register(found)
         with _seeded_and_quiet(0):
-            if has_schema:
-                architecture.check_schema(config.model, config.said_model)
-            if has_schema or name != config.model:
+            if is_hub:
+                architecture.check_hub(name, config.said_model)
+            if name != config.model.replace("/", "-"):
                 architecture.check_memory(name, config.said_model)
         slow = say_if_slow(f"loading the model {config.model}")
         with slow, _seeded_and_quiet(int(config.weights[7:]) if is_random else 0):
             try:
-                preprocessing = None if has_schema else architecture.read_preprocessing(config.model)
-                model = open_clip.create_model(
+                model: Any = open_clip.create_model(
                     name,
-                    pretrained=None if is_random or has_schema else config.weights,
+                    pretrained=config.weights if tag else None,
                     load_weights=not is_random,
                     precision="bf16" if config.precision == "bf16" else "fp32",
                     # open_clip only warns where a tag was trained with QuickGELU and the model has none.
                     force_quick_gelu=bool(tag and tag.get("quick_gelu")),
                     pretrained_text=False,
                     weights_only=True,
-                    force_preprocess_cfg=preprocessing,
+                    force_preprocess_cfg=found.preprocessing,
+                    require_pretrained=is_hub and not is_random,
                     **(SIGLIP if with_bias else {}),
                 )
+                if found.file:
+                    load_file(model, found.file, found.run)
             except LIBRARIES_FAIL as error:
-                is_model = is_random or has_schema
-                blamed = config.said_model if is_model else f"{config.said_weights} of {name}"
+                blamed = config.said_model if is_random or ":" in config.model else config.said_weights
+                if isinstance(error, UserError):
+                    raise UserError(f"{blamed}: {error}") from error
+                of_model = f" of {found.name}" if blamed == config.said_weights else ""
                 why = one_line(error) if answers else hub.say_unreachable()
                 option = config.said_weights.partition("=")[0]
                 raise ValueError(
-                    f"{blamed}: cannot be loaded ({why}); name a checkpoint of this model, or try "
+                    f"{blamed}{of_model}: cannot be loaded ({why}); name a checkpoint of this model, or try "
                     f"{option}=random:0, whose scores are noise"
                 ) from error
     for key, value in [] if is_random else model.state_dict().items():
@@ -196,7 +206,7 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
             said = f"{key} must be finite numbers, holds NaN or infinity"
             raise ValueError(f"{config.said_weights} of {config.model}: {said}")
     if with_bias:
-        # Where weights have no bias, open_clip sets it to 0.
+        # Where weights have no bias, it is set to 0.
         torch.nn.init.constant_(model.logit_scale, SIGLIP["init_logit_scale"])
         torch.nn.init.constant_(model.logit_bias, SIGLIP["init_logit_bias"])
     return model.eval()
@@ -292,10 +302,12 @@ def load_tokenizer(config: ClipConfig) -> Any:
 
     Raises ValueError where a hub's tokenizer is available neither from the hub nor from the disk.
     """
-    name = _model_name(config)
-    with hub.ask_once(_needs_hub(name)) as answers, _seeded_and_quiet(0):
+    found = _resolve(config)
+    name = f"local-dir:{found.tokenizer}" if found.tokenizer else config.model
+    with hub.ask_once(_needs_hub(found) and not found.tokenizer) as answers, _seeded_and_quiet(0):
         try:
-            return open_clip.get_tokenizer(name)
+            is_named = not found.tokenizer and found.architecture is not None
+            return open_clip.get_tokenizer(_register(found) if is_named else name)
         except LIBRARIES_FAIL as error:
             why = one_line(error) if answers else hub.say_unreachable()
             raise ValueError(

@@ -241,9 +241,16 @@ class Device:
 
     @contextmanager
     def launch(self, has_mask: bool = False) -> Iterator[None]:
-        """Launch a call's passes in the block; one thread at a time does. ``has_mask``: of attention."""
-        with self.launching, pinned(self._attention, has_mask):
-            yield
+        """Launch a call's passes in the block; one thread at a time does. ``has_mask``: of attention.
+
+        Raises UserError where the GPU's memory is too small.
+        """
+        try:
+            with self.launching, pinned(self._attention, has_mask):
+                yield
+        except torch.OutOfMemoryError as error:
+            said = "needs more memory than the GPU has; lower scorer.pass_size, or name a smaller model"
+            raise UserError(f"the model {said} ({one_line(error)})") from error
 
     @contextmanager
     def computing(self) -> Iterator[None]:

@@ -79,6 +79,11 @@ class ImageSpec:
             if (value := getattr(self, name)) not in known:
                 said = f"{name}={value!r}: must be one of {', '.join(known)}"
                 raise ValueError(f"the model's preprocess_cfg: {said}")
+        for name, least in (("mean", -math.inf), ("std", 0)):
+            numbers = [one for one in getattr(self, name) if isinstance(one, int | float)]
+            if len(numbers) != 3 or not all(least < one < math.inf for one in numbers):
+                said = f"{name}={getattr(self, name)}: must be three numbers" + " above 0" * (least == 0)
+                raise ValueError(f"the model's preprocess_cfg: {said}")
 
     @property
     def num_values(self) -> int:

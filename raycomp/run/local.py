@@ -25,7 +25,7 @@ from raycomp.data.parquet import let_pandas_in
 from raycomp.data.reader import read_again
 from raycomp.data.runs import fetch_model, find_model
 from raycomp.data.stores import MAP_RETRIES, STORAGE_ERRORS
-from raycomp.models.architecture import ClipConfig
+from raycomp.models.stated import ClipConfig
 from raycomp.run import executor
 from raycomp.run.executor import Pass, Session, Stage
 from raycomp.run.progress import Progress

@@ -31,7 +31,8 @@ from raycomp.data.files import Folder
 from raycomp.data.inputs import check_output, count_bytes, with_absolute_paths
 from raycomp.data.parquet import read_columns
 from raycomp.data.runs import check_results, fetch_model, find_model, read_finished, read_result
-from raycomp.models.architecture import HUB_CONFIG, ScorerSpec, describe_scorer, fingerprint_scorer
+from raycomp.models.architecture import ScorerSpec, describe_scorer, fingerprint_scorer
+from raycomp.models.stated import HUB_CONFIG
 from raycomp.report.charts import LOW, TALL, Html, Layer, Mark, curves
 from raycomp.report.page import render_page
 from raycomp.run.local import connect

@@ -25,10 +25,11 @@ from raycomp.config import ModelConfig, UserError
 from raycomp.core.epochs import ahead
 from raycomp.data.files import ARCHITECTURE, CHECKPOINT, WEIGHTS, WORK, Folder, new_path
 from raycomp.data.runs import fetch_model
-from raycomp.models.architecture import HUB_CONFIG, say_bad
+from raycomp.models.architecture import say_bad
 from raycomp.models.clip import describe_preprocessing, describe_start, load_start, pack_tokenizer
 from raycomp.models.device import start_fetch
 from raycomp.models.images import ImageSpec
+from raycomp.models.stated import HUB_CONFIG
 from raycomp.run.progress import Progress
 from raycomp.run.run import Say
 from raycomp.training import journal, towers
@@ -349,9 +350,11 @@ def load_state(trainer: Trainer[PairsObjective], out: Folder, step: int) -> None
         raise
     except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError, FileNotFoundError) as error:
         line = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{where}: belongs to another training ({line}); remove it to resume from an earlier step"
-        ) from error
+        is_damaged = isinstance(
+            error, SafetensorError | FileNotFoundError | json.JSONDecodeError | UnicodeError
+        )
+        what = "is damaged or cut off" if is_damaged else "belongs to another training"
+        raise UserError(f"{where}: {what} ({line}); remove it to resume from an earlier step") from error
     trainer.objective.loss.margin_S, trainer.step = margin_S, step
 
 

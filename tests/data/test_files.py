@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import safetensors.torch
+import torch
 
 from raycomp.data import files as module
-from raycomp.data.files import Folder, check_writable, new_file, remove_temporary_files
+from raycomp.data.files import Folder, check_writable, new_file, new_path, remove_temporary_files
 from raycomp.data.parquet import read_columns
 from raycomp.data.runs import fetch
 
@@ -37,9 +39,15 @@ def test_a_write_that_fails_names_its_file(tmp_path):
     try:
         with pytest.raises(OSError) as error, new_file(str(tmp_path / "x")) as file:
             file.write(b"a" * 100_000)
+        assert str(tmp_path) in str(error.value)
+        for save in (safetensors.torch.save_file, torch.save):  # which raise exceptions of their own
+            with pytest.raises(OSError, match=str(tmp_path)), new_path(str(tmp_path / "x")) as path:
+                save({"a": torch.zeros(100_000)}, path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert str(tmp_path) in str(error.value) and os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(RuntimeError), new_path(str(tmp_path / "x")):
+        raise RuntimeError("a mistake of ours stays one")
 
 
 def test_temporary_files_of_another_run_below_are_its_own(tmp_path):

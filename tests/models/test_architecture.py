@@ -19,14 +19,9 @@ from safetensors.torch import save_file
 from raycomp.config import ModelConfig, ScorerConfig
 from raycomp.curation.config import CurateConfig
 from raycomp.data.inputs import with_absolute_paths
-from raycomp.models.architecture import (
-    HUB_CONFIG,
-    bound_parameters,
-    check_config_files,
-    describe_scorer,
-    read_preprocessing,
-)
+from raycomp.models.architecture import bound_parameters, describe_scorer
 from raycomp.models.clip import Clip, measure_scorer, read_architecture
+from raycomp.models.stated import resolve
 
 TINY = {
     "embed_dim": 32,
@@ -67,7 +62,7 @@ def test_a_json_that_is_no_model_is_one_line(tmp_path):
     say_no(ScorerConfig(model=place, weights="random:0"), "'embed_dim' occurs twice in one object")
     (tmp_path / "good.json").write_text(json.dumps(TINY))
     with pytest.raises(ValueError, match=r"_config\.json: cannot be read as JSON \('embed_dim' occurs"):
-        read_preprocessing(str(tmp_path / "good.json"))
+        resolve(ModelConfig(str(tmp_path / "good.json"), "random:0"))
 
 
 def test_a_model_that_cannot_be_built_is_one_line_and_takes_no_memory(tmp_path, monkeypatch):
@@ -182,8 +177,8 @@ def write(folder: Path, name: str, content) -> str:
 
 
 def check(name: str, weights: str, kind: type = ModelConfig) -> None:
-    config = kind(name, weights=weights)
-    check_config_files(config, read_architecture(config))
+    Path(weights).touch()
+    resolve(kind(name, weights=weights))
 
 
 def test_only_what_makes_another_model_is_a_difference(tiny_scorer, plain, tmp_path):
@@ -192,14 +187,12 @@ def test_only_what_makes_another_model_is_a_difference(tiny_scorer, plain, tmp_p
     for change in [
         {"quick_gelu": False},
         {"init_logit_bias": -10.0},
-        {"vision_cfg": {**vision, "image_size": 64, "ls_init_value": None}},
-        {"text_cfg": {**text, "context_length": 32}},
+        {"vision_cfg": {**vision, "image_size": [32, 32], "ls_init_value": None}},
     ]:
         write(tmp_path, "a.json", {**plain, **change})
         check(tiny_scorer.model, weights)
     for content in ["no json", "[]", '{"vision_cfg": 3}', "[" * 100_000]:
         write(tmp_path, "a.json", content)
-        write(tmp_path, HUB_CONFIG, content)
         check(tiny_scorer.model, weights)
     own, twice = tmp_path / "a.json", json.dumps(plain)[:-1] + ', "quick_gelu": true, "quick_gelu": false}'
     gelu = rf"trained with quick_gelu=True \({own}\).* has quick_gelu=False.*; set {{}}={own}$"
@@ -207,7 +200,9 @@ def test_only_what_makes_another_model_is_a_difference(tiny_scorer, plain, tmp_p
         ({**plain, "text_cfg": {**text, "heads": 4}}, ModelConfig, r"text_cfg\.heads=4 .* has text_cfg\.he"),
         ({**plain, "quick_gelu": True}, ModelConfig, gelu.format("model.name")),
         ({**plain, "quick_gelu": True}, ScorerConfig, gelu.format("scorer.model")),
-        (twice, ModelConfig, r"/a\.json: 'quick_gelu' occurs twice in one object; write it"),
+        ({**plain, "vision_cfg": {**vision, "image_size": 64}}, ModelConfig, "image_size=64 .* has .*=32"),
+        ({**plain, "text_cfg": {**text, "context_length": 32}}, ModelConfig, "_length=32 .* has .*=77"),
+        (twice, ModelConfig, r"/a\.json: cannot be read as JSON \('quick_gelu' occurs twice"),
     ]:
         write(tmp_path, "a.json", content)
         with pytest.raises(ValueError, match=said):
@@ -230,6 +225,7 @@ def test_the_log_of_open_clip_train_reports(tmp_path):
         (params("ViT-B-32", "openai"), "ViT-B-32-quickgelu", None),
         (params("ViT-B-32", "openai"), quick, None),
         (params("ViT-B-32", "openai"), plain, None),
+        (params("ViT-B-32") + "force_image_size: 96\n", plain, "ViT-B-32"),
         (params("my-own"), "ViT-B-32", None),
         ("", "ViT-B-32", None),
     ]:

@@ -119,6 +119,16 @@ def test_a_tower_that_cannot_be_compiled_is_one_line(tiny_scorer, monkeypatch):
     assert "\n" not in str(error.value)
 
 
+def test_a_gpu_without_the_memory_is_one_line(tiny_scorer, monkeypatch):
+    def refuse(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 9 GiB")
+
+    clip = Clip(tiny_scorer, "cpu")
+    monkeypatch.setattr(clip.model, "encode_image", refuse)
+    with pytest.raises(UserError, match=r"more memory than the GPU has; lower scorer\.pass_size.*9 GiB"):
+        clip.embed_pixels(draw_pixels(2))
+
+
 def test_a_pass_of_any_size_is_filled_up(tiny_scorer):
     pixels, plain = draw_pixels(50), Clip(tiny_scorer)
     for size in (1, 3, 64):

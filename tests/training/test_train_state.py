@@ -90,16 +90,17 @@ def test_a_damaged_or_foreign_state_is_one_line(model, out, tmp_path):
     run(trainer, until=1)
     for file, damage in [
         ("state.json", "gone"),
+        ("state.json", "cut"),
         ("model.safetensors", "cut"),
         ("optimizer.safetensors", "pickle"),
     ]:
         write_state(copy_state(trainer), out)
         place = ("checkpoints", "00000001", file)
-        content = {"cut": out.read_bytes(*place)[:-9], "": b"\x80\x04K\x01."}.get(damage)
+        content = {"cut": out.read_bytes(*place)[:-9], "pickle": b"\x80\x04K\x01."}.get(damage)
         out.remove(*place)
         if content:
             out.write_bytes(content, *place)
-        with pytest.raises(ValueError, match=r"00000001: belongs to another .*; remove it") as error:
+        with pytest.raises(ValueError, match=r"00000001: is damaged or cut off .*; remove it") as error:
             load_state(again, out, 1)
         assert "\n" not in str(error.value), (file, damage)
     write_state(copy_state(trainer), out)
