@@ -70,7 +70,7 @@ STATUSES = {
     IMAGE_PATH_REFUSED: "the image's path leads out of the table's folder, and of columns.root",
     NO_CAPTION: "the sample has no caption",
     EMPTY_CAPTION: "the caption is empty or white space",
-    BAD_ENCODING: "the caption is not UTF-8",
+    BAD_ENCODING: "the caption, or the name of its image, is not UTF-8",
     BAD_JSON: "the sample's json member does not parse to an object",
     BAD_ROW: "a line of the list has other fields than its header, or a quote that is not closed",
     BAD_EMBEDDING: "an embedding of the image or a text is unreadable, not finite or not of length 1",

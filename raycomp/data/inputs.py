@@ -362,8 +362,7 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
         said = f"{item} names no file that ends in one of {wanted}; {found}"
         raise refuse_input(pattern, f"{said}{_LAYOUTS}")
     for file in shards if isinstance(filesystem, fs.LocalFileSystem) else ():
-        if any("\ud800" <= letter <= "\udfff" for letter in file):
-            raise ValueError(f"input: {os.fsencode(file)!r}: names must be UTF-8; rename it")
+        _check_name(file)
         if not os.path.isfile(file):
             is_link = os.path.islink(file)
             what = f"a link to {os.readlink(file)}, where there is no file" if is_link else "no file"
@@ -397,6 +396,8 @@ def _part_folder(pattern: str, prefix: str, columns: ColumnsConfig) -> list[Shar
         )
     paired = {one for own in found.values() for one in own}
     alone = [name for name in names if not one and name.lower().endswith(".txt") and name not in paired]
+    for name in (*images, *paired, *alone):
+        _check_name(name)
     shards = []
     for folder, inside in group_by(sorted([*images, *alone]), posixpath.dirname).items():
         for start in range(0, len(inside), PART_IMAGES):
@@ -408,21 +409,24 @@ def _part_folder(pattern: str, prefix: str, columns: ColumnsConfig) -> list[Shar
     return shards
 
 
+def _check_name(file: str) -> None:
+    if any("\ud800" <= letter <= "\udfff" for letter in file):
+        raise ValueError(f"input: {os.fsencode(file)!r}: names must be UTF-8; rename it")
+
+
 def pair_texts(names: Iterable[str], images: Iterable[str]) -> dict[str, list[str]]:
-    """Return the text and the json of each image: a.txt or a.jpg.txt of a.jpg, in any case."""
+    """Return the text and the json of each image: a.txt, else a.jpg.txt, of a.jpg; extensions in any case."""
     known: dict[tuple[str, str], str] = {}
     for name in names:
         stem, extension = posixpath.splitext(name)
         if extension.lower() in _TEXTS:
             known.setdefault((stem, extension.lower()), name)
+    stems = {image: (posixpath.splitext(image)[0], image) for image in images}
     return {
         image: [
-            known[stem, kind]
-            for kind in _TEXTS
-            for stem in (posixpath.splitext(image)[0], image)
-            if (stem, kind) in known
-        ][:2]
-        for image in images
+            own for kind in _TEXTS for own in [known.get((stem, kind)) or known.get((whole, kind))] if own
+        ]
+        for image, (stem, whole) in stems.items()
     }
 
 

@@ -152,8 +152,7 @@ def _read_batch(
         bad_json = any(value is _UNDECODABLE for value in fields.values())
         found = fields.get(captions)
         if shard.columns.captions == "longest" and isinstance(found, list):
-            texts = (text for text in found if isinstance(text, str | bytes))
-            found = max(texts, key=lambda text: len(samples.decode_text(text) or ""), default=None)
+            found = samples.find_longest(found)
         key = fields.get("key")
         if isinstance(key, float) and key.is_integer():  # which pandas makes of integers next to nulls
             key = int(key)

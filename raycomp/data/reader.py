@@ -213,7 +213,13 @@ def _list_samples(shard: ShardPath) -> Iterator[tuple[str, Any, Entry]]:
     for number, entry in enumerate(list_entries(shard)):
         name = entry.path or (f"line-{entry.line:09d}" if entry.line else f"row-{number:09d}")
         texts: list[Any] = [text for text in entry.captions if isinstance(text, str)]
-        used = texts if how == "all" else [max(texts, key=len)] if how == "longest" and texts else texts[:1]
+        used = (
+            texts
+            if how == "all"
+            else [samples.find_longest(texts)]
+            if how == "longest" and texts
+            else texts[:1]
+        )
         for caption in used or [None]:
             count, seen[name] = seen[name], seen[name] + 1
             yield f"{name}#{count}" if count else name, caption, entry
@@ -291,7 +297,9 @@ def list_entries(shard: ShardPath) -> Iterator[Entry]:
     filesystem, path = resolve(shard.uri)
     extension = posixpath.splitext(path)[1].lower()
     with filesystem.open_input_stream(path) as stream:
-        yield from _READERS[extension](stream, shard)
+        for entry in _READERS[extension](stream, shard):
+            is_bad = bool(entry.path) and samples.decode_text(entry.path) is None
+            yield entry._replace(path=None, fault=words.BAD_ENCODING) if is_bad else entry
 
 
 class _Lines:
@@ -346,7 +354,7 @@ def _read_csv(stream: Any, shard: ShardPath) -> Iterator[Entry]:
     """Bytes that are not UTF-8 stay in the text as halves of surrogate pairs, which no caption may have."""
     is_csv, has_quotes = shard.uri.lower().endswith(".csv"), shard.columns.quotes
     text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
-    first = next(text, "")
+    first = next(text, "").lstrip("\ufeff")
     # open_clip's lists have tabs, and a spreadsheet of a country with decimal commas has semicolons.
     delimiter = next((one for one in ",\t;" if one in first), ",") if is_csv else "\t"
     records = _split_records(chain([first], text), is_csv if has_quotes is None else has_quotes, delimiter)
@@ -370,7 +378,7 @@ def _read_csv(stream: Any, shard: ShardPath) -> Iterator[Entry]:
 def _read_lines(stream: Any, shard: ShardPath) -> Iterator[Entry]:
     for line in io.BufferedReader(stream):
         if line.strip():
-            yield _to_entry(samples.parse_object(line.removeprefix(b"\xef\xbb\xbf"))[1], shard)
+            yield _to_entry(samples.parse_object(line)[1], shard)
 
 
 def _read_json(stream: Any, shard: ShardPath) -> Iterator[Entry]:
@@ -425,7 +433,7 @@ def _to_entry(fields: Any, shard: ShardPath) -> Entry:
     path = fields.get(image or "")
     own = {name: value for name, value in fields.items() if name != image}
     captions = caption if isinstance(caption, list) else [caption]
-    return Entry(path if isinstance(path, str) else None, captions, own, names=tuple(fields))
+    return Entry(path if isinstance(path, str) and path else None, captions, own, names=tuple(fields))
 
 
 _READERS = dict(zip(LISTS, (_read_csv, _read_csv, _read_lines, _read_lines, _read_json), strict=True))

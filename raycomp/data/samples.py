@@ -181,6 +181,12 @@ def first_text(value: Any) -> str | bytes | None:
     return next((item for item in values if isinstance(item, str | bytes)), None)
 
 
+def find_longest(texts: Iterable[Any]) -> str | bytes | None:
+    """Return the text of most letters, None where there is no text."""
+    found = (text for text in texts if isinstance(text, str | bytes))
+    return max(found, key=lambda text: len(decode_text(text) or ""), default=None)
+
+
 def shows_something(text: str) -> bool:
     """Whether a letter, number, sign or symbol of a text is seen once HTML's entities are read.
 
@@ -463,8 +469,9 @@ def write_tar(uri: str, samples: Iterable[tuple[str, dict[str, bytes]]]) -> int:
 
 
 def find_url(fields: Mapping[str, Any]) -> str | None:
-    """Return the address that an image came from, by either name; the same in every layout."""
-    return decode_text(fields.get("url", fields.get("URL")))
+    """Return the address that an image came from, the first of a list, by the name that has one."""
+    url, other = (decode_text(first_text(fields.get(name))) for name in ("url", "URL"))
+    return url if url or other is None else other
 
 
 def find_image(members: Mapping[str, Any]) -> str | None:

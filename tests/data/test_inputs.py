@@ -106,6 +106,10 @@ def test_names_that_lead_to_no_file_are_said_where_they_would_be_shards(corpus):
     for spec in (corpus, os.fsdecode(odd + b".tar")):
         refuse(spec, "must be UTF-8")
     Path(os.fsdecode(odd + b".tar")).unlink()
+    (corpus / "photos").mkdir()
+    for name in (b"0.jpg", b"0.txt", b"caf\xe9.txt"):
+        Path(os.fsdecode(os.fsencode(corpus) + b"/photos/" + name)).touch()
+    refuse(corpus / "photos", "must be UTF-8")
     os.mkfifo(corpus / "pipe.tar")
     refuse(corpus, r"pipe\.tar is no file")
     refuse(corpus / "pipe.tar", "no such file or folder")

@@ -86,8 +86,9 @@ def test_texts_next_to_images(tmp_path):
             (tmp_path / folder / f"{i}.txt").write_text(f"{text} {i}\n")
     (tmp_path / "a/0.json").write_text('{"nsfw": 0.5, "url": "https://a.org/0"}')
     (tmp_path / "a/1.txt").unlink()
+    (tmp_path / "a/0.jpg.txt").write_text("another text")
     found = {row["key"]: row for row in read(tmp_path)}
-    assert [*found] == ["a/0.jpg", "a/1.jpg", "b/c/0.jpg", "b/c/1.jpg"]
+    assert [*found] == ["a/0.jpg", "a/0.jpg.txt", "a/1.jpg", "b/c/0.jpg", "b/c/1.jpg"]
     assert found["a/0.jpg"]["caption"] == "a dog 0\n" and found["a/0.jpg"]["url"] == "https://a.org/0"
     assert json.loads(found["a/0.jpg"]["json"]) == {"nsfw": 0.5, "url": "https://a.org/0"}
     assert found["a/1.jpg"]["status"] == "no_caption"
@@ -164,15 +165,16 @@ def test_what_is_wrong_is_a_status(tmp_path):
         "2.jpg,a cat,a dog": "bad_row",
         "1.jpg,  ": "empty_caption",
     }
-    text = "\n".join(["image,caption", *rows]).encode() + b"\n2.jpg,caf\xe9\n"
+    text = "\n".join(["image,caption", *rows]).encode() + b"\n2.jpg,caf\xe9\ncaf\xe9.jpg,a dog\n"
     (tmp_path / "in/list.csv").write_bytes(b"\xef\xbb\xbf" + text)
     found = read(tmp_path / "in/list.csv")
-    assert [row["status"] for row in found] == [*rows.values(), "bad_encoding"]
+    assert [row["status"] for row in found] == [*rows.values(), "bad_encoding", "bad_encoding"]
     assert found[8]["key"] == "line-000000010"
     lines = ['{"image": "0.jpg", "caption": "a"}', "{", "[1]", "", '{"image": 3, "caption": "a"}']
+    lines += ['{"image": "", "caption": "a"}', '{"image": "\\ud800.jpg", "caption": "a"}']
     (tmp_path / "in/list.jsonl").write_text("\n".join(lines))
     found = [row["status"] for row in read(tmp_path / "in/list.jsonl")]
-    assert found == ["ok", "bad_json", "bad_json", "no_image"]
+    assert found == ["ok", "bad_json", "bad_json", "no_image", "no_image", "bad_encoding"]
     bad = {"captions.json": b"{", "captions-2.json": b"3", "bad.csv": b'a\n"' + b"x" * (1 << 25)}
     for name, data in bad.items():
         (tmp_path / "in" / name).write_bytes(data)

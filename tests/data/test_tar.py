@@ -66,6 +66,8 @@ def test_good_rows():
     assert second["uid"] == hashlib.sha256(b"00000.tar\0a/001").hexdigest()[:32]
     assert json.loads(first["json"]) == {"uid": UID.upper(), "url": "http://x"} and second["url"] is None
     assert read(raw_tar(sample("0", text=b"one", caption="two")))[0]["caption"] == "one"
+    for fields in ({"url": "u"}, {"URL": "u"}, {"url": None, "URL": "u"}, {"url": ["u", "v"]}):
+        assert read(raw_tar(sample("0", **fields)))[0]["url"] == "u", fields
     for uid in ["", "0" * 31, "g" * 32, 5, None, "0" * 31 + "\n", "\u0660" * 32, "-" * 32, "0-" * 16]:
         (found,) = read(raw_tar(sample("0", uid=uid)))
         assert found["uid"] == hashlib.sha256(b"00000.tar\x000").hexdigest()[:32], uid

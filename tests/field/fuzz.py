@@ -188,9 +188,9 @@ def expect(rows: list[Row], how: str, layout: Layout) -> list[tuple]:
         if "dots" in layout.lacks and "." in row.name.rpartition("/")[2]:
             found.append(("no_image" if image is None else "ambiguous_key", None, None, None))
             continue
-        texts: list[Any] = (
-            sorted(row.captions, key=len, reverse=True) if how == "longest" else [*row.captions]
-        )
+        texts: list[Any] = [*row.captions]
+        if how == "longest":
+            texts.sort(key=lambda text: len(text.lstrip(MARK)), reverse=True)
         texts = texts if how == "all" or "each" in layout.hows else texts[:1]
         for text in texts or [None]:
             is_bad = row.fault == "latin" and text is not None
