@@ -33,6 +33,7 @@ from raycomp.config.change import is_own, load_config, override_all, save_config
 from raycomp.config.commands import FLAGS, RAYCOMP, WORDS, Command, Program, import_object, list_presets
 from raycomp.config.options import Arguments, check_choice, list_options, split_none
 from raycomp.config.shared import read_space
+from raycomp.config.waits import write_line
 from raycomp.models import deferred
 
 USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130
@@ -314,7 +315,7 @@ def _complain(program: Program, error: object) -> None:
 def _print(text: str) -> None:
     """Print text with user captions and names, while the output is open."""
     try:
-        print(_printable(text), flush=True)
+        write_line(_printable(text), sys.stdout)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -283,7 +283,8 @@ class Progress:
             is_inner = self.open[-1:] == [self]
             if is_inner and self.shows_bar and self.bar is None:
                 _, total, noun = self._measure()
-                self.bar = _Bar(desc=self.phase, total=total, unit=noun, file=self.stream, bar_format=_BAR)
+                how = {"file": self.stream, "bar_format": _BAR, "leave": self.open == [self]}
+                self.bar = _Bar(desc=self.phase, total=total, unit=noun, **how)
                 self.bar.start_t -= time.monotonic() - self.started
             if is_inner and (self.shows_bar or not self._name_pause()):
                 self.report()

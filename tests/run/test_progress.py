@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from raycomp.config.waits import write_line
 from raycomp.run import progress
 from raycomp.run.executor import WorkerPool, use
 from raycomp.run.local import Local
@@ -212,6 +213,21 @@ def test_on_a_terminal_a_bar_is_drawn_unless_the_phase_is_short(monkeypatch):
         assert terminal.written.wait(30)
     assert " 50 of 60 rows" in terminal.getvalue() and " 50 of 50 rows" in terminal.getvalue()
     assert set(threading.enumerate()) == before
+
+
+def test_a_line_is_written_above_open_bars_and_an_inner_bar_is_not_left(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=terminal, modules=sys.modules))
+    monkeypatch.setattr(progress, "_BAR_AFTER_S", 0.01)
+    with Progress("outer", 2, unit="run") as outer:
+        assert terminal.written.wait(30)
+        with Progress("inner", 3, unit="step") as inner:
+            while "inner: " not in terminal.getvalue():
+                time.sleep(0.01)
+            write_line("a result", terminal)
+            before = terminal.getvalue().partition("a result\n")[0]
+            assert outer.bar.leave and not inner.bar.leave
+    assert before.rpartition("\r")[2].replace("\x1b[A", "") == "", "the line does not start behind a bar"
 
 
 def test_a_stream_that_is_closed_ends_no_work(log):
