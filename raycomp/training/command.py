@@ -521,8 +521,7 @@ def _report_training(run: Mapping[str, Any]) -> Table:
         "Speed": f"{number(run['samples_per_s'], 1)} samples/s",
         "Workers": f"{number(run['workers'])} on {run['device']}",
     }
-    joined = {name: number(count) for name, count in run.get("joined", {}).items() if count}
-    facts |= {f"Pairs {name.replace('_', ' ')}": count for name, count in joined.items()}
+    facts |= {f"Pairs {name.replace('_', ' ')}": number(n) for name, n in run.get("joined", {}).items() if n}
     return Table("Training", ("Property", "value"), list(facts.items()))
 
 

@@ -607,9 +607,9 @@ def make_batch(
     """Return rows of loaded shards as arrays: image uint8 (R, H, W, C), token int32 (R, N).
 
     With a loss of hard negatives: negative int32 (R, K, N), valid bool (R, K), kind int64 (R, K), the
-    number in ``draw.kinds``; a slot that is not valid has the caption's tokens and kind 0. triplet takes only
-    negatives with a picture, K = 1: negative_image uint8 (R, H, W, C), 0 where not valid. Raises UserError
-    where an image does not decode.
+    number in ``draw.kinds``; a slot that is not valid has the caption's tokens and kind 0, and no slot with
+    these tokens is valid. triplet takes only negatives with a picture, K = 1: negative_image uint8
+    (R, H, W, C), 0 without one. Raises UserError where an image does not decode.
     """
     drawn = [_draw(row, epoch, draw) for row in _take(tables, shard_R, row_R, draw)]
     pixels, captions, negatives, shown = map(list, zip(*drawn, strict=True))
@@ -626,6 +626,8 @@ def make_batch(
     batch["kind"] = np.zeros((len(drawn), num_slots), np.int64)
     number = {kind: i for i, kind in enumerate(draw.kinds)}
     batch["kind"][batch["valid"]] = [number[negative["op"], negative["kind"]] for negative in flat]
+    is_other_RK = (batch["negative"] != batch["token"][:, None]).any(2)
+    batch |= {"valid": batch["valid"] & is_other_RK, "kind": batch["kind"] * is_other_RK}
     if draw.loss.negative_images:
         blank = np.zeros_like(batch["image"][0])
         batch["negative_image"] = np.stack([blank if one is None else one for one in shown])

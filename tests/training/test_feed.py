@@ -108,6 +108,20 @@ def test_a_batch_has_no_more_slots_than_a_pair_has_negatives():
     assert make_one({**ROWS[0], "negatives": []}, none)["valid"].tolist() == [[False]]
 
 
+def test_a_negative_with_the_tokens_of_its_caption_is_not_valid():
+    text = "1 " * 80
+    some = [(text + "dog", 1, False), ("CAPTION 0 1", 2, False), ("a dog", 1, False)]
+    for caption, valid in ((text, [False, True, True]), ("caption 0 1", [True, False, True])):
+        row = {**make_row(0, some), "captions": [caption]}
+        batch = make_one(row, make_drawing(loss="negclip", num_negatives=3))
+        places = [
+            [*map(list, TOKENS([one[0] for one in some]).tolist())].index(one.tolist())
+            for one in batch["negative"][0]
+        ]
+        assert [valid[place] for place in places] == batch["valid"][0].tolist()
+        assert batch["kind"][0].tolist() == [some[place][1] * valid[place] for place in places]
+
+
 def test_copies_draw_for_themselves_and_the_first_as_a_pair_alone():
     draw = make_drawing(loss="ceclip", num_negatives=1)
     rows = [{**row, "num_rows": times} for row, times in zip(ROWS[:4], (1, 3, 2, 40), strict=True)]
