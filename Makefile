@@ -42,7 +42,7 @@ chromium:
 	ln -s ../prometheus/usr/bin/promtool $@
 
 # Every test but those of a GPU, with the long draws and every fault there is: hours.
-nightly: test test-more
+nightly: test test-more test-peers
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder -m "slow and not gpu"
 
 # What only a CUDA device can show.

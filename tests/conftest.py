@@ -41,7 +41,7 @@ deferred.install()
 
 # A test's group is what it needs, by the folder it lies in or the fixture it asks for. `make test` runs those
 # without a group; a file test_ray_*.py is in the group ray, and tests/lab is a group of its own.
-_BY_FOLDER = {"faults": "faults", "docs": "docs", "deploy": "deploy"}
+_BY_FOLDER = {"faults": "faults", "docs": "docs", "deploy": "deploy", "peers": "peers"}
 _BY_FIXTURE = {"s3_store": "stores", "shared": "data"}
 # Tests with Ray are two groups that take about as long, each with a cluster of its own: these, and the rest.
 _FIRST_GROUP = {"run", "negatives"}
