@@ -18,6 +18,7 @@ from raycomp.continual.data import Choice, Edits, Keys, Split, StreamRun, name_s
 from raycomp.continual.method import get_method, name_method
 from raycomp.core import continual as core
 from raycomp.core.intervals import wilcoxon
+from raycomp.core.metrics import pearson
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns
 from raycomp.table import Cell, Column, Columns, Table
@@ -111,21 +112,51 @@ def measure(result: Result) -> dict[str, float]:
     for score in SCORES:
         for name in _BOUND if (TASK, f"{score} crr") in result.values else ():
             found[f"{score} {name}"] = float((result.matrix(f"{score} {name}")[-1] / 100).mean())
-    rest = ANSWERS if result.main.endswith(ANSWERS) else f"{OWN} {BOTH}"
-    before = result.values.get((ZERO_SHOT, f"{TEXT} {rest}"), {})
     for score in SCORES:
-        after = result.values.get((ZERO_SHOT, f"{score} {rest}"))
-        if before and after:
-            numbers = sorted({number for _, number in after})
-            initial = [100 * before[BEFORE, number] for number in numbers]
-            last = [100 * after[result.num_tasks - 1, number] for number in numbers]
-            found[f"{score} zstd"] = core.zero_shot_drift(initial, last)
+        found[f"{score} zstd"] = float(list_drifts(result, score)[-1])
     for of, name in result.values:
         if of == METHOD and not name.endswith("_last"):
             found[name] = float(result.of_method(name)[-1])
     found["sigma_max"] = float(np.nanmax([*result.of_method("sigma_max"), -np.inf]))
+    found |= correlate_tasks(result)
     found["seconds"] = result.facts["seconds"]
     return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
+def list_drifts(result: Result, score: str) -> np.ndarray:
+    """Return ZSTD after each task, in points, float64 (T,); NaN where it was not evaluated."""
+    rest = ANSWERS if result.main.endswith(ANSWERS) else f"{OWN} {BOTH}"
+    before = result.values.get((ZERO_SHOT, f"{TEXT} {rest}"), {})
+    after = result.values.get((ZERO_SHOT, f"{score} {rest}"), {})
+    numbers = sorted({number for _, number in after}) if before else []
+    initial = [100 * before[BEFORE, number] for number in numbers]
+    every = [[100 * after.get((t, one), np.nan) for one in numbers] for t in range(result.num_tasks)]
+    return np.array([core.zero_shot_drift(initial, one) for one in every])
+
+
+def average_so_far(result: Result, figure: str) -> np.ndarray:
+    """Return after each task the mean over the tasks learned so far, (T,), in percent; NaN without the
+    figure."""
+    if (TASK, figure) not in result.values:
+        return np.full(result.num_tasks, np.nan)
+    matrix = result.matrix(figure)
+    return np.array([matrix[t, : t + 1].mean() for t in range(len(matrix))])
+
+
+def correlate_tasks(result: Result) -> dict[str, float]:
+    """Return Pearson's r over the tasks of one run, at least three: the largest sigma of each with the main
+    figure and with CRR, averaged over the tasks so far; CCE with the size of ZSTD."""
+    sigma_T = result.of_method("sigma_max")
+    pairs = {
+        "sigma_recall_r": (sigma_T, average_so_far(result, result.main)),
+        "sigma_crr_r": (sigma_T, average_so_far(result, f"{FUSED} crr")),
+        "cce_zstd_r": (result.of_method("cce_transpose"), np.abs(list_drifts(result, FUSED))),
+    }
+    return {
+        name: pearson(*pair)
+        for name, pair in pairs.items()
+        if result.num_tasks > 2 and np.isfinite(pair).all()
+    }
 
 
 _METRICS = ("last", "learned", "forgetting_best")

@@ -12,7 +12,16 @@ import numpy as np
 from raycomp.config.change import name_own
 from raycomp.continual.data import StreamRun, name_stream
 from raycomp.continual.method import FULL, name_method
-from raycomp.continual.scoring import ANSWERS, CHANCE, METHOD, PRIOR, SCORES, SHUFFLED, TASK, Result
+from raycomp.continual.scoring import (
+    ANSWERS,
+    CHANCE,
+    METHOD,
+    PRIOR,
+    SCORES,
+    SHUFFLED,
+    Result,
+    average_so_far,
+)
 from raycomp.core.intervals import Contrast, contrast, mean_by, wilcoxon
 from raycomp.core.metrics import correlate_within
 from raycomp.table import (
@@ -222,7 +231,7 @@ def report_correlations(runs: Runs) -> Table:
     own = [one for one in every if one.num_tasks > 1 and np.isfinite(one.of_method("sigma_max")).all()]
     rows: list[tuple[Cell, ...]] = []
     for name, figure in (("recall, or answers, so far", runs.main), ("CRR so far", _RETENTION)):
-        found = [(one.of_method("sigma_max"), _average_so_far(one, figure)) for one in own]
+        found = [(one.of_method("sigma_max"), average_so_far(one, figure)) for one in own]
         found = [pair for pair in found if np.isfinite(pair[1]).all()]
         if not found:
             continue
@@ -239,14 +248,6 @@ def report_correlations(runs: Runs) -> Table:
         "composition), so they are correlated by construction. Published: -.82 and -.81."
     )
     return Table(runs.title("sigma and recall"), heads, rows, note)
-
-
-def _average_so_far(result: Result, figure: str) -> np.ndarray:
-    """Return after each task the mean over the tasks learned so far, (T,); NaN without the figure."""
-    if (TASK, figure) not in result.values:
-        return np.full(result.num_tasks, np.nan)
-    matrix = result.matrix(figure) / (100 if figure == _RETENTION else 1)
-    return np.array([matrix[t, : t + 1].mean() for t in range(len(matrix))])
 
 
 _SAID = "In percent; 95 % intervals by Student's t, over backbones where there are several, else over seeds."

@@ -16,7 +16,17 @@ from raycomp.continual import tables
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import StreamRun
 from raycomp.continual.embed import find_place
-from raycomp.continual.scoring import BEFORE, METHOD, TASK, ZERO_SHOT, Result, is_done, measure, read_result
+from raycomp.continual.scoring import (
+    BEFORE,
+    METHOD,
+    TASK,
+    ZERO_SHOT,
+    Result,
+    correlate_tasks,
+    is_done,
+    measure,
+    read_result,
+)
 from raycomp.core.intervals import contrast
 from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
@@ -63,6 +73,26 @@ def test_the_metrics_of_a_matrix_by_hand():
     assert found["forgetting_best"] == pytest.approx(15) and found["transfer"] == pytest.approx(25)
     assert found["gain"] == pytest.approx(65 - 37.5) and found["fused zstd"] == pytest.approx(-10)
     assert found["sigma_max"] == 3 and found[f"{MAIN} last"] == found["last"]
+
+
+def test_correlations_over_the_tasks_of_a_run_by_hand():
+    def after(*values: float) -> dict[tuple[int, int], float]:
+        return {(t, i): value for t, value in enumerate(values) for i in range(3)}
+
+    values = {
+        (TASK, MAIN): after(0.8, 0.6, 0.4),
+        (TASK, "fused crr"): after(0.4, 0.6, 0.5),
+        (ZERO_SHOT, "text own both"): {(BEFORE, 0): 0.5},
+        (ZERO_SHOT, "fused own both"): {(0, 0): 0.4, (1, 0): 0.7, (2, 0): 0.2},
+        (METHOD, "sigma_max"): {(t, 0): t + 1.0 for t in range(3)},
+        (METHOD, "cce_transpose"): {(t, 0): t / 10 for t in range(3)},
+    }
+    facts = {"order": [0, 1, 2], "backbone": 0, "seconds": 2.0}
+    found = correlate_tasks(Result(StreamRun("world", "m", 0), facts, values))
+    assert found["sigma_recall_r"] == pytest.approx(-1) and found["sigma_crr_r"] == pytest.approx(0.5)
+    assert found["cce_zstd_r"] == pytest.approx(1), "of the size of ZSTD: -10, 20 and -30 points"
+    shown = measure(make_result("m", 0, [[0.5, 0.25]] * 3, sigma_max=(3.0, 2.0)))
+    assert "sigma_recall_r" not in shown, "two tasks have no correlation"
 
 
 @given(
