@@ -91,7 +91,7 @@ TABLES = {
 }
 
 
-def make(data: str) -> ContinualConfig:
+def _make(data: str) -> ContinualConfig:
     """Return the experiment at the paper's size, without streams and methods."""
     return ContinualConfig(
         model=ModelConfig("ViT-B-16", "openai"),
@@ -104,7 +104,7 @@ def make(data: str) -> ContinualConfig:
     )
 
 
-def make_tiny() -> ContinualConfig:
+def _make_tiny() -> ContinualConfig:
     """Return a small one, for the streams of tiny_streams.py."""
     return ContinualConfig(
         order="given",
@@ -208,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, help="runs of each method and stream")
     parser.add_argument("--dry-run", action="store_true", help="print the runs and their cost")
     asked = parser.parse_args(argv)
-    config = make_tiny() if asked.tiny else make(asked.data)
+    config = _make_tiny() if asked.tiny else _make(asked.data)
     started = time.perf_counter()
     try:
         config = replace(config, seeds=asked.seeds or config.seeds)

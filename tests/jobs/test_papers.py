@@ -65,8 +65,8 @@ def test_a_table_of_continual_learning_has_a_row_for_each_method_and_its_streams
         used = {metric.partition(".")[0] for figure in layout for metric in figure.metrics}
         assert used <= {*study.streams} and all(figure.needs for figure in layout), table
         for config, streams in (
-            (realign.make_tiny(), [f"{JOBS}/tiny_streams.py:{name}" for name in study.streams]),
-            (replace(realign.make("data"), reference="cc3m"), [f"{name}.json" for name in study.streams]),
+            (realign._make_tiny(), [f"{JOBS}/tiny_streams.py:{name}" for name in study.streams]),
+            (replace(realign._make("data"), reference="cc3m"), [f"{name}.json" for name in study.streams]),
         ):
             assert list_runs(replace(config, stream=tuple(streams), method=study.methods))
         assert all(hasattr(own, name) for name in study.streams)
