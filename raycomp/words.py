@@ -198,6 +198,7 @@ ACC1, ACC5, MEAN_PER_CLASS_RECALL = "acc1", "acc5", "mean_per_class_recall"
 # Queries and targets, and the metrics (``@k``), which CLIP_benchmark names by the target.
 IMAGE_TO_TEXT, TEXT_TO_IMAGE = "image_to_text", "text_to_image"
 RECALLS = {IMAGE_TO_TEXT: "text_retrieval_recall", TEXT_TO_IMAGE: "image_retrieval_recall"}
+MEAN_RECALL = "mean_recall"
 # The split of benchmarks with only one, and the split of training examples.
 TEST, TRAIN = "test", "train"
 # Why a picture is left out, in addition to its status as a sample.

@@ -35,7 +35,8 @@ class Share(NamedTuple):
 
 
 def compute_share(right_N: np.ndarray, unit_N: np.ndarray, split_N: np.ndarray | None = None) -> Share:
-    """Return the mean of ``right_N``, or with ``split_N`` the mean of the splits' means.
+    """Return the mean of ``right_N``, or with ``split_N`` the mean of the splits' means; with its two columns
+    of splits and classes, the mean over splits of the means over classes.
 
     The interval is Wilson's, with the number of independent examples whose mean would vary as much as that of
     the units (never more than examples; if all are right or all wrong, as many as units). The mean of splits
@@ -45,24 +46,28 @@ def compute_share(right_N: np.ndarray, unit_N: np.ndarray, split_N: np.ndarray |
     if not len(right_N):
         return Share(*[float("nan")] * 4)
     right_N, at_S = np.asarray(right_N, np.float64), _list_splits(len(right_N), split_N)
-    value_S = np.array([right_N[at].mean() for at in at_S])
-    effective_S = np.array([_count_effective(right_N[at], unit_N[at]) for at in at_S])
+    times_S, value_S = np.array([(times, right_N[at].mean()) for times, at in at_S]).T
+    effective_S = np.array([_count_effective(right_N[at], unit_N[at]) for _, at in at_S])
     smooth_S = (value_S * effective_S + 2) / (effective_S + 4)
-    parts = float((smooth_S * (1 - smooth_S) / effective_S).sum()) / len(at_S) ** 2
+    parts = float((times_S**2 * smooth_S * (1 - smooth_S) / effective_S).sum()) / len(at_S) ** 2
     variance = parts + _compute_common(right_N, unit_N, at_S)
-    value, half = float(value_S.mean()), Z_95 * math.sqrt(variance)
+    value, half = float((times_S * value_S).mean()), Z_95 * math.sqrt(variance)
     ends = max(0.0, value - half), min(1.0, value + half)
     if len(at_S) == 1:
         ends = wilson(value, float(effective_S[0]))
     return Share(value, *ends, min(1.0, POWER_80 * math.sqrt(2 * variance)))
 
 
-def _list_splits(num: int, split_N: np.ndarray | None) -> list[np.ndarray]:
-    """Return the indices of each split's examples; all of them if there are no splits."""
+def _list_splits(num: int, split_N: np.ndarray | None) -> list[tuple[float, np.ndarray]]:
+    """Return each split's weight, 1 on average, and its examples' indices; None is one split of them all."""
     if split_N is None:
-        return [np.arange(num)]
-    _, which_N, count_S = np.unique(split_N, return_inverse=True, return_counts=True)
-    return np.split(np.argsort(which_N, kind="stable"), np.cumsum(count_S)[:-1])
+        return [(1.0, np.arange(num))]
+    axis = 0 if split_N.ndim > 1 else None
+    one_S, which_N, count_S = np.unique(split_N, axis=axis, return_inverse=True, return_counts=True)
+    at_S = np.split(np.argsort(which_N.ravel(), kind="stable"), np.cumsum(count_S)[:-1])
+    first_S = one_S.reshape(len(at_S), -1)[:, 0]
+    _, outer_S, num_O = np.unique(first_S, return_inverse=True, return_counts=True)
+    return list(zip(len(at_S) / (len(num_O) * num_O[outer_S]), at_S, strict=True))
 
 
 def _count_effective(right_N: np.ndarray, unit_N: np.ndarray) -> float:
@@ -77,13 +82,13 @@ def _count_effective(right_N: np.ndarray, unit_N: np.ndarray) -> float:
     return max(1.0, value * (1 - value) / variance)
 
 
-def _compute_common(value_N: np.ndarray, unit_N: np.ndarray, at_S: Sequence[np.ndarray]) -> float:
+def _compute_common(value_N: np.ndarray, unit_N: np.ndarray, at_S: Sequence[tuple]) -> float:
     """Return the additional variance of the mean of splits, because units are in several splits at once."""
     if len(at_S) == 1:
         return 0.0
     moved_N, split_N = np.zeros(len(value_N)), np.zeros(len(value_N), int)
-    for split, at in enumerate(at_S):
-        moved_N[at] = (value_N[at] - value_N[at].mean()) / (len(at) * len(at_S))
+    for split, (times, at) in enumerate(at_S):
+        moved_N[at] = times * (value_N[at] - value_N[at].mean()) / (len(at) * len(at_S))
         split_N[at] = split
     _, which_N = np.unique(unit_N, return_inverse=True)
     _, part_N = np.unique(which_N * len(at_S) + split_N, return_inverse=True)
@@ -133,20 +138,20 @@ def compare_paired(
     if not len(moved_N):
         return Paired(nan, nan, nan, 0, 0, nan, nan, nan)
     at_S = _list_splits(len(moved_N), split_N)
-    difference = float(np.mean([moved_N[at].mean() for at in at_S]))
+    difference = float(np.mean([times * moved_N[at].mean() for times, at in at_S]))
     only_first, only_second = int((moved_N < 0).sum()), int((moved_N > 0).sum())
     num_units = len(np.unique(unit_N))
     p = mcnemar(only_first, only_second) if num_units == len(moved_N) else nan
     if num_units == 1 or not only_first + only_second:
         return Paired(difference, nan, nan, only_first, only_second, p, 1.0, nan)
     parts = 0.0
-    for moved_M, unit_M in ((moved_N[at], unit_N[at]) for at in at_S):
+    for times, moved_M, unit_M in ((times, moved_N[at], unit_N[at]) for times, at in at_S):
         num, mean = len(moved_M), float(moved_M.mean())
         apart = (float((moved_M**2).sum()) + 2) / (num + 2)
         least = (apart - (mean * num / (num + 2)) ** 2) / (num + 2)
         is_one = len(np.unique(unit_M)) == 1
         own = (mean - difference) ** 2 if is_one else clustered_variance((moved_M - mean) / num, unit_M)
-        parts += max(least, own)
+        parts += times**2 * max(least, own)
     parts /= len(at_S) ** 2
     error, freedom = math.sqrt(parts + _compute_common(moved_N, unit_N, at_S)), num_units - 1
     reach = float(stats.t.ppf(0.975, freedom)) * error

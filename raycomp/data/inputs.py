@@ -112,6 +112,11 @@ def _part(part: str) -> tuple[str, str]:
     return (f"{match[1]}=", match[2]) if match else ("", part)
 
 
+def split_input(spec: str) -> list[tuple[str, str]]:
+    """Return the name, "" if none, and the pattern of each input of a spec."""
+    return [(name.removesuffix("="), pattern) for name, pattern in map(_part, spec.split("::"))]
+
+
 def expand_input(
     spec: str, stored_embeddings: str | None = None, columns: ColumnsConfig | None = None
 ) -> list[ShardPath]:

@@ -13,22 +13,25 @@ together. M images to learn from, C classes.
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from raycomp.config.shared import ColumnsConfig
 from raycomp.core.intervals import mean_directions, number_duplicates, rank_items
 from raycomp.data.files import Folder, absolute_uri, join_uri
-from raycomp.data.inputs import IMAGE_EXTENSIONS, ShardPath, list_classes
+from raycomp.data.inputs import IMAGE_EXTENSIONS, ShardPath, list_classes, split_input
+from raycomp.data.parquet import add_columns
 from raycomp.data.samples import parse_object
 from raycomp.evaluation.benchmarks.choice import parse_text, read_text
 from raycomp.evaluation.choices import Picture, Pictures, Statuses, Texts, expand, key_pictures, read_samples
 from raycomp.evaluation.config import LinearProbeConfig, ZeroshotConfig
+from raycomp.evaluation.results import AGGREGATES
 from raycomp.schema import CLASSIFIED_SCHEMA
-from raycomp.words import DROP, IMAGE, NO_LABEL, OK, STATUS, TEST, TRAIN, WARN
+from raycomp.words import DROP, IMAGE, MACRO, MICRO, NO_LABEL, OK, STATUS, TEST, TRAIN, WARN
 
 # Fields of a sample's json; the first one that is present is its class.
 _FIELDS = ("cls", "label")
@@ -250,9 +253,71 @@ class Zeroshot:
         return classify_images(NAME, examples, label_G, examples.image_ND[examples.good], weight_CD, names)
 
 
-def open_zeroshot(config: ZeroshotConfig, columns: ColumnsConfig | None = None) -> Zeroshot:
+@dataclass(frozen=True)
+class Sets:
+    """Named sets of one benchmark, a Zeroshot or LinearProbe each; each is a split of its rows."""
+
+    name: str
+    parts: Mapping[str, Any]
+
+    @property
+    def pictures(self) -> list[Picture]:
+        return [picture for part in self.parts.values() for picture in part.pictures]
+
+    @property
+    def shards(self) -> list[ShardPath]:
+        return [shard for part in self.parts.values() for shard in part.shards]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        parts = self.parts.items()
+        return tuple(f"{name}: {line}" for name, part in parts for line in getattr(part, "warnings", ()))
+
+    def list_texts(self, pictures: Pictures) -> list[str]:
+        return [text for part in self.parts.values() for text in part.list_texts(pictures)]
+
+    def find_statuses(self, pictures: Pictures) -> dict[str, Statuses]:
+        found = {name: part.find_statuses(pictures) for name, part in self.parts.items()}
+        return {f"{said} {name}": own for name, one in found.items() for said, own in one.items()}
+
+    def grade(self, pictures: Pictures, texts: Texts) -> pa.Table:
+        """Return the rows of all sets; ids, images and keys of the schema's metadata have the set's name."""
+        tables, found = [], dict[bytes, bytes]()
+        for name, part in self.parts.items():
+            table = part.grade(pictures, texts)
+            columns = {one: pc.binary_join_element_wise(name, table[one], "/") for one in ("id", IMAGE)}
+            columns["split"] = pc.if_else(pc.equal(table["split"], TEST), name, table["split"])
+            tables.append(add_columns(table, columns))
+            found |= {b"%b.%b" % (key, name.encode()): v for key, v in (table.schema.metadata or {}).items()}
+        return pa.concat_tables(tables).replace_schema_metadata(found)
+
+
+def _split_sets(group: str, config: Any, options: Sequence[str]) -> dict[str, Any]:
+    """Return the config of each set that the first of ``options`` names, NAME=PATH joined with ``::``; empty
+    without names. Other options have a value for each set by its name, or one for all. Raises ValueError."""
+    reserved = (TRAIN, TEST, MICRO, MACRO, *AGGREGATES[NAME])
+    values: dict[str, dict[str, str]] = {}
+    for option in options:
+        parts = split_input(getattr(config, option) or "")
+        values[option] = own = dict(parts) if any(name for name, _ in parts) else {}
+        said = f"{group}.{option}={getattr(config, option)!r}"
+        if own and len({*own} - {"", *reserved}) < len(parts):
+            raise ValueError(f"{said}: must be NAME=PATH::NAME=PATH, names unlike {', '.join(reserved)}")
+        if other := own.keys() - values[options[0]].keys():
+            raise ValueError(f"{said}: {group}.{options[0]} has no set named {min(other)!r}")
+    named = {option: own for option, own in values.items() if own}
+    sets = values[options[0]]
+    return {name: replace(config, **{one: own.get(name) for one, own in named.items()}) for name in sets}
+
+
+def open_zeroshot(
+    config: ZeroshotConfig, columns: ColumnsConfig | None = None, option: str = f"{NAME}.input"
+) -> Zeroshot | Sets:
     """Return the benchmark. Raises ValueError, one line that names the option, where a part is missing."""
-    images = open_labelled(config.input, f"{NAME}.input", columns)
+    if sets := _split_sets(NAME, config, ("input", "classes", "templates")).items():
+        parts = {name: open_zeroshot(own, columns, f"{NAME}.input: {name}") for name, own in sets}
+        return Sets(NAME, {name: replace(part, name=f"{NAME} {name}") for name, part in parts.items()})
+    images = open_labelled(config.input, option, columns)
     option, said = f"{NAME}.classes", f"{NAME}.classes={config.classes!r}"
     warnings: list[str] = []
     if config.classes:
@@ -406,9 +471,14 @@ class LinearProbe:
 
 
 def open_linear_probe(
-    config: LinearProbeConfig, overlap: str = WARN, columns: ColumnsConfig | None = None
-) -> LinearProbe:
+    config: LinearProbeConfig, overlap: str = WARN, columns: ColumnsConfig | None = None, own: str = ""
+) -> LinearProbe | Sets:
     """Return the benchmark. Raises ValueError, one line that names the option, where a part is missing."""
-    halves = ((getattr(config, name), f"{LINEAR_PROBE}.{name}") for name in ("train", "test"))
+    if sets := _split_sets(LINEAR_PROBE, config, ("train", "test")).items():
+        parts = {name: open_linear_probe(one, overlap, columns, f": {name}") for name, one in sets}
+        return Sets(
+            LINEAR_PROBE, {one: replace(part, name=f"{LINEAR_PROBE} {one}") for one, part in parts.items()}
+        )
+    halves = ((getattr(config, name), f"{LINEAR_PROBE}.{name}{own}") for name in ("train", "test"))
     train, test = (open_labelled(*half, columns) for half in halves)
     return LinearProbe(train, test, config.seed, overlap)

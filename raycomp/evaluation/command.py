@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from raycomp.data.runs import TIMES, digest, fetch_model, find_model
 from raycomp.evaluation import results
 from raycomp.evaluation.benchmarks.choice import DEFECTS, report_defects
 from raycomp.evaluation.choices import Evaluation, Pictures, fingerprint_controls, key_pictures
-from raycomp.evaluation.classification import LinearProbe
+from raycomp.evaluation.classification import LinearProbe, Sets
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.embed import Embedder, check_images, count_needed, embed_pictures, embed_texts
 from raycomp.evaluation.index import Touched, Untouched, find_touched, grade_untouched
@@ -155,7 +156,8 @@ def _close(
     for line in results.choose_main(lines):
         figure = plain(write_cell(Estimate.of(line)))
         some = "" if line.n == line.num_all else f" of {line.n:,} of {line.num_all:,} examples"
-        say(f"{line.benchmark}: {line.metric}, {line.split} {figure}{some}")
+        blind = results.say_blind(line, lines)
+        say(f"{line.benchmark}: {line.metric}, {line.split} {figure}{some}{blind}")
     both, said = untouched.report(lines) if untouched else (None, [])
     for text in said:
         say(text)
@@ -197,7 +199,8 @@ def find_leaks(evaluations: Iterable[Evaluation], pictures: Pictures, trained: K
     may have seen them.
     """
     leaks = []
-    for evaluation in evaluations:
+    parts = ([*one.parts.values()] if isinstance(one, Sets) else [one] for one in evaluations)
+    for evaluation in chain.from_iterable(parts):
         if isinstance(evaluation, LinearProbe):
             halves = [one.find_examples(pictures) for one in (evaluation.train, evaluation.test)]
             train_N, image_N = (one.key_N[one.good] for one in halves)

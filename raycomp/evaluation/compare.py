@@ -30,7 +30,7 @@ from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.schema import CLASSIFIED_SCHEMA, RETRIEVED_SCHEMA, example_schema
 from raycomp.table import Cell, Column, Estimate, PValue, Table, group_by, number, write_cell, write_csv
 from raycomp.training.command import LOSS, draw_metric
-from raycomp.words import MACRO, MICRO, OK, STATUS
+from raycomp.words import MACRO, OK, STATUS
 
 NAMES = ("first", "second")
 """The names of the reference and the run where none are given."""
@@ -116,12 +116,11 @@ def compare_tables(
     if len({one.split for one, _ in pairs}) < 2:
         return lines
     for metric in dict.fromkeys(one.metric for one, _ in pairs):
-        every = [pair for pair in pairs if pair[0].metric == metric]
-        if not any(len(one.key_N) for one, _ in every):
-            continue
-        (joined, split_N), (other, _) = (results.join_splits(some) for some in zip(*every, strict=True))
-        lines.append(_make_line(benchmark, MICRO, names, joined, other))
-        lines.append(_make_line(benchmark, MACRO, names, joined, other, split_N))
+        twins = {one.split: (one, other) for one, other in pairs if one.metric == metric}
+        for name, is_macro, own in results.list_means(benchmark, [one for one, _ in twins.values()]):
+            both = zip(*(twins[one.split] for one in own), strict=True)
+            (joined, split_N), (other, _) = (results.join_splits(some) for some in both)
+            lines.append(_make_line(benchmark, name, names, joined, other, split_N if is_macro else None))
     return lines
 
 
@@ -135,9 +134,9 @@ def check_same(benchmark: str, first: pa.Table, second: pa.Table) -> None:
         return
     # The sets of classes must be the same; the names of the classes may differ.
     numbers = [_list_numbers(table, "num_classes") for table in (first, second)]
-    labels = zip(first["label"].to_pylist(), second["label"].to_pylist(), strict=True)
-    pairs = {(one, other) for one, other in labels if one is not None and other is not None}
-    is_renamed = len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs})
+    columns = (column.to_pylist() for column in (first["split"], first["label"], second["label"]))
+    pairs = {place for place in zip(*columns, strict=True) if None not in place}
+    is_renamed = len(pairs) == len({one[:2] for one in pairs}) == len({one[::2] for one in pairs})
     if (all(numbers) and numbers[0] != numbers[1]) or not is_renamed:
         counts = " and ".join(", ".join(map(str, own)) for own in numbers)
         raise ValueError(f"{benchmark}: the two evaluations have different classes ({counts})")
@@ -253,7 +252,7 @@ def answer_comparison(lines: Sequence[Compared], margins: Mapping[str, Sequence[
     for (_, benchmark), own in group_by(lines, lambda line: (line.run, line.benchmark)).items():
         main = [line for line in own if line.metric == own[0].metric]
         best = next((line for line in main if line.split == MACRO), main[0])
-        splits = [line for line in main if line.split not in (MACRO, MICRO) and line.n]
+        splits = [line for line in main if not results.is_mean(benchmark, line.split) and line.n]
         details = []
         if len(splits) > 1:
             said = []
@@ -375,7 +374,7 @@ def _close(
         losses=[draw_metric(f"Loss of {name}", "", loss, LOSS) for name, loss in losses.items() if loss],
     )
     some = "" if came[OK] == came.total() else f" of {came.total():,}"
-    own = [one for one in lines if one.split not in (MICRO, MACRO) and one.n]
+    own = [one for one in lines if not results.is_mean(one.benchmark, one.split) and one.n]
     apart = f"in {sum(one.side != 0 for one in own)} of {len(own)} differences"
     run.report(f"{came[OK]:,}{some} common examples; {apart} the interval excludes 0", page)
 

@@ -16,15 +16,15 @@ class ZeroshotConfig(OptionGroup, name="zeroshot"):
     input: str = field(default="", metadata=INPUT)
     """A folder with a folder of images for every class, or shards whose samples have a class: ``cls``, a
     member of a tar, a column of Parquet or a field of the json, else ``label``. A whole number is the index
-    of the class, from 0; any other text is its name."""
-    classes: str | None = field(default=None, metadata=PLACE)
+    of the class, from 0; any other text is its name. Several sets: NAME=PATH::NAME=PATH, each a split."""
+    classes: str | None = field(default=None, metadata=INPUT)
     """A file with the names of the classes, one per line or a JSON list (.json), by number from 0; folders
     take lines by name or number, else in sorted order, with a warning. none = the folders' names with ``_``
-    as a space, and for shards classnames.txt in their folder or its parent."""
-    templates: str | None = field(default=None, metadata=PLACE)
+    as a space, and for shards classnames.txt in their folder or its parent. Of sets: NAME=FILE::NAME=FILE."""
+    templates: str | None = field(default=None, metadata=INPUT)
     """A file of texts with ``{}`` or ``{c}`` in place of the name, one per line or a JSON list (.json);
     none = "a photo of a {}.", and for shards zeroshot_classification_templates.txt in their folder or its
-    parent."""
+    parent. Of several sets: NAME=FILE::NAME=FILE; a FILE without a name is for all."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class LinearProbeConfig(OptionGroup, name="linear_probe"):
     """A linear classifier on image embeddings: fitted on one set of images, tested on another."""
 
     train: str = field(default="", metadata=INPUT)
-    """Images with classes, as for ``zeroshot.input``; a fifth of every class selects the penalty."""
+    """Images with classes, as for ``zeroshot.input``; a fifth of every class selects the penalty. Several
+    sets: NAME=PATH::NAME=PATH, each with a test set of its name."""
     test: str = field(default="", metadata=INPUT)
     """Other images of these classes."""
     seed: int = field(default=0, metadata=within("at least 0"))

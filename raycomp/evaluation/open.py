@@ -102,7 +102,12 @@ def _open_choices(named: str, config: EvaluateConfig, say: Say) -> Opened:
     uris, ambiguous = found.uris, found.ambiguous
     evaluation = ChoiceEvaluation(name, choices, uris, text_only, config.seed, ambiguous=ambiguous)
     read = digest([[repr(choice) for choice in choices], sorted(uris), _size_pictures(evaluation)])
-    return Opened(evaluation, read, tuple(choices), tuple(found.warn_by_base_name(name)))
+    warnings = found.warn_by_base_name(name)
+    without = {choice.split: 0 for choice in choices if not choice.kind}
+    if name == "vl_checklist" and without:
+        said = f"{name}: {len(without)} splits, such as {next(iter(without))}, have no aspect"
+        warnings.append(f"{said}: none of their folders has object, attribute or relation in its name")
+    return Opened(evaluation, read, tuple(choices), tuple(warnings))
 
 
 def _size_pictures(evaluation: Evaluation) -> list[tuple[str, int | None]]:

@@ -1,8 +1,8 @@
 """From rows of scores to right and wrong answers, to metrics with intervals and baselines, to sentences."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,29 @@ ITT = "itt"
 _LEFT_OUT = {"aro_order": (EQUAL,)}
 _OWN_NAMES = {"sugarcrepe_pp": {words.AUGMENTED_ACCURACY: ITT}}
 CUTS = (1, 5, 10)
+
+
+_ADD, _SWAP = ("add_att", "add_obj"), ("swap_att", "swap_obj")
+_REPLACE = ("replace_att", "replace_obj", "replace_rel")
+_EDITS = {"replace": (words.MACRO, _REPLACE), "swap": (words.MACRO, _SWAP)}
+AGGREGATES: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
+    "sugarcrepe": {"add": (words.MACRO, _ADD), **_EDITS, "replace_add": (words.MICRO, _REPLACE + _ADD)},
+    "sugarcrepe_pp": _EDITS,
+    "vl_checklist": {kind: (words.MICRO, (kind,)) for kind in words.CONCEPT_KINDS},
+    "zeroshot": {"cifar": (words.MACRO, ("cifar10", "cifar100"))},
+}
+"""The aggregates of published tables: benchmark -> name -> micro or macro, and the splits, or the edited kind
+of concept. docs/evaluation.md has the reasons. One that lacks a member is not reported."""
+
+
+def is_mean(benchmark: str, split: str) -> bool:
+    """Return whether a line's split is a mean of several, or takes the place of one by its name."""
+    return split in (words.MICRO, words.MACRO, *AGGREGATES.get(benchmark, ()))
+
+
+def is_main(benchmark: str, split: str, metric: str, with_means: Collection[str]) -> bool:
+    """Return whether a line is printed: a mean, a benchmark's only split, or acc1 of a named set."""
+    return is_mean(benchmark, split) or benchmark not in with_means or metric == words.ACC1
 
 
 class Outcome(NamedTuple):
@@ -44,6 +67,8 @@ class Outcome(NamedTuple):
     do; None: all examples have equal weight."""
     num_all: int = 0
     """All examples of the split: N, and those left out because an image or a caption is missing."""
+    kind: str = ""
+    """The edited kind of concept; "" if none."""
 
 
 def list_controls(table: pa.Table) -> list[str]:
@@ -79,15 +104,16 @@ def compute_choice_outcomes(table: pa.Table) -> list[Outcome]:
     for split in pc.unique(asked["split"]).to_pylist():
         rows = asked.filter(pc.equal(asked["split"], split))
         items, scored = rows["group"].to_pylist(), rows.filter(pc.equal(rows[words.STATUS], words.OK))
-        num_all = len(set(items)) if items[0] else len(rows)
+        facts: dict[str, Any] = {"num_all": len(set(items)) if items[0] else len(rows)}
+        facts["kind"] = rows["kind"][0].as_py()
         if not len(scored):
-            lost[split] = num_all
+            lost[split] = facts
         for control in ("", *list_controls(table)) if len(scored) else ():
             found = _judge_split(scored, split, control)
-            outcomes += [outcome._replace(num_all=num_all) for outcome in found]
+            outcomes += [outcome._replace(**facts) for outcome in found]
     return outcomes + [
-        take_examples(one, np.zeros(0, int))._replace(split=split, num_all=num_all, chance=float("nan"))
-        for split, num_all in lost.items()
+        take_examples(one, np.zeros(0, int))._replace(split=split, chance=float("nan"), **facts)
+        for split, facts in lost.items()
         for one in outcomes
         if one.split == outcomes[0].split
     ]
@@ -126,8 +152,8 @@ def _judge_split(rows: pa.Table, split: str, control: str) -> list[Outcome]:
 
 def join_splits(outcomes: Sequence[Outcome]) -> tuple[Outcome, np.ndarray]:
     """Return the outcomes of a metric's splits as those of one split without a name, and each example's
-    split, int (N,). An example's key is SPLIT/KEY; an image in several splits is one unit. At least one split
-    has an example."""
+    split, int (N,), or split and class, int (N, 2), where examples have one. An example's key is SPLIT/KEY;
+    an image in several splits is one unit. At least one split has an example."""
     own = [outcome for outcome in outcomes if len(outcome.key_N)]
     first, counts = own[0], np.array([len(outcome.key_N) for outcome in own])
     names = ("unit_N", "right_N", "tie_N")
@@ -137,10 +163,25 @@ def join_splits(outcomes: Sequence[Outcome]) -> tuple[Outcome, np.ndarray]:
         control=first.control,
         key_N=np.array([f"{outcome.split}/{key}" for outcome in own for key in outcome.key_N]),
         **{name: np.concatenate([getattr(outcome, name) for outcome in own]) for name in names},
+        kind="",
         chance=float(np.array([outcome.chance for outcome in own]) @ counts / counts.sum()),
         num_all=sum(outcome.num_all for outcome in outcomes),
     )
-    return joined, np.repeat(np.arange(len(own)), counts)
+    split_N = np.repeat(np.arange(len(own)), counts)
+    classes = [np.unique(one.class_N, return_inverse=True)[1] for one in own if one.class_N is not None]
+    return joined, np.stack([split_N, np.concatenate(classes)], 1) if classes else split_N
+
+
+def list_means(benchmark: str, outcomes: Sequence[Outcome]) -> list[tuple[str, bool, list[Outcome]]]:
+    """Return the means of one metric over several splits: name, whether macro, and the splits' outcomes.
+    Means without an example are absent; so is micro of means over classes."""
+    means = [(words.MICRO, False, [*outcomes]), (words.MACRO, True, [*outcomes])]
+    for name, (mean, parts) in AGGREGATES.get(benchmark, {}).items():
+        own = [one for one in outcomes if {one.split, one.kind} & {*parts}]
+        if {*parts} <= {word for one in own for word in (one.split, one.kind)}:
+            means += [(name, mean == words.MACRO, own)] * all(one.split != name for one in outcomes)
+    left = means[1:] if outcomes[0].class_N is not None else means
+    return [one for one in left if any(len(outcome.key_N) for outcome in one[2])]
 
 
 def compute_class_outcomes(table: pa.Table) -> list[Outcome]:
@@ -148,7 +189,12 @@ def compute_class_outcomes(table: pa.Table) -> list[Outcome]:
 
     The last is acc1 with equal weight for every class. Classes without an evaluated image are excluded.
     """
-    tested = table.filter(pc.equal(table["split"], words.TEST))
+    splits = [split for split in pc.unique(table["split"]).to_pylist() if split != words.TRAIN]
+    outcomes = [_judge_classes(table.filter(pc.equal(table["split"], split)), split) for split in splits]
+    return [one for own in outcomes for one in own]
+
+
+def _judge_classes(tested: pa.Table, split: str) -> list[Outcome]:
     rows = tested.filter(pc.equal(tested[words.STATUS], words.OK))
     if not len(rows):
         return []
@@ -163,12 +209,12 @@ def compute_class_outcomes(table: pa.Table) -> list[Outcome]:
         if k < num_classes:
             hits = intervals.count_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
             found = key_N, unit_N, *hits, k / num_classes, class_N
-            outcomes.append(Outcome(words.TEST, metric, "", *found, len(tested)))
+            outcomes.append(Outcome(split, metric, "", *found, len(tested)))
     return outcomes
 
 
 def compute_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
-    """Return for RETRIEVED_SCHEMA's rows the recalls at 1, 5 and 10 of both directions.
+    """Return for RETRIEVED_SCHEMA's rows the recalls at 1, 5 and 10 of both directions, then their means.
 
     Each is computed only where there are more targets than that. A caption's unit is its image: captions of
     one image are not independent.
@@ -184,8 +230,14 @@ def compute_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
             hits = intervals.count_hits(rows["rank"].to_numpy(), rows["ties"].to_numpy(), k)
             chances = [intervals.chance_of_hit(own, num_targets, k) * count for own, count in num_own]
             found = key_N, unit_N, *hits, sum(chances) / len(rows)
-            outcomes.append(Outcome(words.TEST, f"{metric}@{k}", "", *found, num_all=len(asked)))
-    return outcomes
+            outcomes.append(Outcome(direction, f"{metric}@{k}", "", *found, num_all=len(asked)))
+    for k in CUTS:
+        both = [one for one in outcomes if one.metric.endswith(f"@{k}")]
+        if len(both) == 2:
+            (joined, class_N), name = join_splits(both), f"{words.MEAN_RECALL}@{k}"
+            chance = (both[0].chance + both[1].chance) / 2
+            outcomes.append(joined._replace(metric=name, chance=chance, class_N=class_N))
+    return [one._replace(split=words.TEST) for one in outcomes]
 
 
 def compute_outcomes(table: pa.Table) -> list[Outcome]:
@@ -324,6 +376,7 @@ MEANINGS = {
         for direction, what in _FOUND.items()
         for k in CUTS
     },
+    **{f"{words.MEAN_RECALL}@{k}": f"the mean of both directions' recall@{k}" for k in CUTS},
 }
 
 
@@ -352,19 +405,18 @@ class Line(NamedTuple):
 
 
 def make_lines(benchmark: str, outcomes: Sequence[Outcome]) -> list[Line]:
-    """Return the lines of a benchmark: its splits in order, and for several splits their means."""
+    """Return the lines of a benchmark: its splits in order, and for several splits ``list_means``."""
     splits = list(dict.fromkeys(outcome.split for outcome in outcomes))
     lines = [_make_line(benchmark, outcome.split, outcome) for outcome in outcomes]
     if len(splits) < 2:
         return lines
     for metric, control in dict.fromkeys((outcome.metric, outcome.control) for outcome in outcomes):
         every = [o for o in outcomes if (o.metric, o.control) == (metric, control)]
-        if not any(len(outcome.key_N) for outcome in every):
-            continue
-        joined, split_N = join_splits(every)
-        lines.append(_make_line(benchmark, words.MICRO, joined))
-        chance = float(np.mean([o.chance for o in every if len(o.key_N)]))
-        lines.append(_make_line(benchmark, words.MACRO, joined._replace(chance=chance), split_N))
+        for name, is_macro, own in list_means(benchmark, every):
+            joined, split_N = join_splits(own)
+            if is_macro:
+                joined = joined._replace(chance=float(np.mean([o.chance for o in own if len(o.key_N)])))
+            lines.append(_make_line(benchmark, name, joined, split_N if is_macro else None))
     return lines
 
 
@@ -378,11 +430,19 @@ def _make_line(benchmark: str, split: str, outcome: Outcome, split_N: np.ndarray
 
 
 def choose_main(lines: Sequence[Line]) -> list[Line]:
-    """Return the model's own means, and for benchmarks with one split that split's lines."""
-    own = [line for line in lines if not line.control]
+    """Return the model's own lines that ``is_main``."""
     with_means = {line.benchmark for line in lines if line.split == words.MACRO}
-    means = words.MICRO, words.MACRO
-    return [line for line in own if line.split in means or line.benchmark not in with_means]
+    return [line for line in lines if not line.control and is_main(*line[:3], with_means)]
+
+
+def say_blind(line: Line, lines: Sequence[Line]) -> str:
+    """Return the best text-only baseline of a model's line, to print behind it; empty without one."""
+    sign = -1 if line.metric == words.BRITTLENESS else 1
+    alike = [one for one in lines if one[:3] == line[:3] and one.control in words.TEXT_CONTROLS]
+    if not alike or not line.n:
+        return ""
+    best = max(alike, key=lambda one: sign * one.value)
+    return f"; best text-only baseline {number(best.value, DIGITS)} ({best.control.replace('_', ' ')})"
 
 
 def report_lines(lines: Sequence[Line]) -> list[Table]:
@@ -401,7 +461,7 @@ def report_lines(lines: Sequence[Line]) -> list[Table]:
         names = [Column(name.replace("_", " "), digits=3) for name in controls]
         chances = sorted({round(line.chance, 3) for line in models if line.chance == line.chance})
         chance = f" Chance: {', '.join(f'{value:g}' for value in chances)}." if chances else ""
-        note = f"{explain_metric(metric)}{chance}".strip()
+        note = f"{explain_metric(metric)}{chance}{_explain_means(benchmark, models)}".strip()
         tables.append(Table(f"{benchmark}: {metric}", (*columns, *names), rows, note))
     return tables
 
@@ -410,6 +470,13 @@ def explain_metric(metric: str) -> str:
     """Return a sentence on a metric, empty for one without."""
     meaning = MEANINGS.get(metric)
     return f"{meaning[0].upper()}{meaning[1:]}." if meaning else ""
+
+
+def _explain_means(benchmark: str, lines: Sequence[Line]) -> str:
+    """Return a sentence for each aggregate among the lines."""
+    own = [one for one in AGGREGATES.get(benchmark, {}).items() if any(o.split == one[0] for o in lines)]
+    ways = {words.MACRO: "the mean of", words.MICRO: "all examples in"}
+    return "".join(f" {name}: {ways[mean]} {', '.join(parts)}." for name, (mean, parts) in own)
 
 
 DIGITS = 3
@@ -431,7 +498,7 @@ def answer_evaluation(name: str, lines: Sequence[Line], margins: Sequence[Margin
         metric = own[0].metric
         main = [line for line in own if not line.control and line.metric == metric]
         best = next((line for line in main if line.split == words.MACRO), main[0])
-        num = sum(line.split not in (words.MACRO, words.MICRO) for line in main)
+        num = sum(not is_mean(benchmark, line.split) for line in main)
         over = f", mean of {num} splits" if num > 1 else ""
         value = write_cell(Estimate.of(best), DIGITS)
         of_own = [one for one in margins if one.benchmark == benchmark]

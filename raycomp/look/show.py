@@ -25,12 +25,13 @@ from raycomp.data.inputs import say_input
 from raycomp.data.parquet import read_columns, read_schema
 from raycomp.data.runs import FINISHED, STATE, SUBSET_KINDS, check_results, order_reasons, read_finished
 from raycomp.data.samples import parse_uid
+from raycomp.evaluation.results import is_main
 from raycomp.language.overlap import normalise_caption
 from raycomp.negatives.page import explain_caption
 from raycomp.probe.pas import explain_targets
 from raycomp.report.charts import join, tag
 from raycomp.table import Column, Estimate, Table, format_facts, plain, read_csv, write_cell
-from raycomp.words import CAPTION, KEY, MACRO, MICRO, UID, URL
+from raycomp.words import CAPTION, KEY, MACRO, UID, URL
 
 MOST_LISTED = 20
 _LETTERS = 80
@@ -231,7 +232,7 @@ def list_figures(run: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Figur
             found |= _figure(f"{row['figure']}, {row['row']}", {"mean": row["mean"]}, "mean")
     else:
         with_means = {row["benchmark"] for row in rows if row["split"] == MACRO}
-        means = [row for row in rows if row["split"] in (MICRO, MACRO) or row["benchmark"] not in with_means]
+        means = [row for row in rows if is_main(row["benchmark"], row["split"], row["metric"], with_means)]
         for row in means:
             name = f"{row['benchmark']}: {row['metric']}, {row['split']}"
             if "difference" in row:

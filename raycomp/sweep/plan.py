@@ -20,12 +20,13 @@ from raycomp.continual.tables import FROZEN, MAIN
 from raycomp.core.selection import KEY
 from raycomp.curation.config import choose_config, explain_unused
 from raycomp.evaluation.choices import ChoiceEvaluation, Pictures, Texts
+from raycomp.evaluation.classification import Sets
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.evaluation.open import open_evaluations
-from raycomp.evaluation.results import CUTS, compute_outcomes, make_lines
+from raycomp.evaluation.results import AGGREGATES, CUTS, compute_outcomes, make_lines
 from raycomp.sweep.config import OWN_OPTIONS, SWEPT, SweepConfig, SweptCommand
 from raycomp.table import group_by
-from raycomp.words import ACC1, ACC5, MACRO, MEAN_PER_CLASS_RECALL, OK, RECALLS, TEST
+from raycomp.words import ACC1, ACC5, MACRO, MEAN_PER_CLASS_RECALL, MEAN_RECALL, MICRO, OK, RECALLS, TEST
 
 Options = Mapping[str, str]
 """The options of one trial by path, as text that ``override`` parses."""
@@ -240,7 +241,7 @@ def write_number(value: float, domain: Domain, kind: type) -> str:
     return domain.values[0] if rounded < domain.ends[0] else domain.values[1]
 
 
-_RETRIEVED = tuple(f"{metric}@{k}" for metric in RECALLS.values() for k in CUTS)
+_RETRIEVED = tuple(f"{metric}@{k}" for metric in (*RECALLS.values(), MEAN_RECALL) for k in CUTS)
 ALL = "all"
 # Of continual learning, in addition to the main figure.
 _FURTHER = ("fused zstd", "fused crr", "fused a_pair", "composed merged both last")
@@ -271,7 +272,11 @@ def list_metrics(config: EvaluateConfig) -> list[str]:
     for one in (opened.evaluation for opened in open_evaluations(config, say=lambda line: None)):
         if not isinstance(one, ChoiceEvaluation):
             metrics = _RETRIEVED if one.name == "retrieval" else _CLASSIFIED
-            found += [f"{one.name}.{metric}.{TEST}" for metric in metrics]
+            splits = [*one.parts] if isinstance(one, Sets) else [TEST]
+            if len(splits) > 1:
+                more = (name for name, own in AGGREGATES.get(one.name, {}).items() if {*own[1]} <= {*splits})
+                splits = [*splits, MICRO, MACRO, *more]
+            found += [f"{one.name}.{metric}.{split}" for metric in metrics for split in splits]
             continue
         # Any model's scores could have these names; here they belong to a text-only baseline.
         pictures = list(dict.fromkeys(one.pictures))

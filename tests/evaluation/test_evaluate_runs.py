@@ -78,7 +78,8 @@ def test_every_cosine_on_real_photos_is_that_of_a_plain_loop(shared, model, tmp_
         sugarcrepe=BenchmarkConfig(*map(str, files)),
         controls=ControlsConfig(str(shared / "data" / "flickr8k_800" / "captions.jsonl")),
     )
-    run = raycomp.evaluate(config, str(tmp_path / "out"))
+    said: list[str] = []
+    run = command.evaluate(config, str(tmp_path / "out"), said.append)
     assert run["funnel"] == {"read": 7511, "corpus": 7511, "kept": 68, "dropped": {"no_image": 7443}}
     rows = [row for row in pq.read_table(tmp_path / "out" / "scores").to_pylist() if row["positive_scores"]]
     expected, found = [], []
@@ -88,7 +89,13 @@ def test_every_cosine_on_real_photos_is_that_of_a_plain_loop(shared, model, tmp_
         found += row["positive_scores"] + row["negative_scores"]
     assert len(rows) == 68
     assert found == pytest.approx(expected, abs=1e-6)
-    assert {line["n"] for line in read_table(tmp_path / "out") if line["split"] == "micro"} == {"68"}
+    lines = read_table(tmp_path / "out")
+    assert {line["n"] for line in lines if line["split"] == "micro"} == {"68"}
+    adds = {line["control"]: float(line["value"]) for line in lines if line["split"] == "add"}
+    best = max(adds[name] for name in ("shorter_caption", "unigram", "bigram"))
+    (printed,) = [line for line in said if line.startswith(f"sugarcrepe: accuracy, add {adds['']:.4f} [")]
+    assert f"; best text-only baseline {best:.3f} (" in printed
+    assert "add: the mean of add_att, add_obj." in (tmp_path / "out" / "report.html").read_text()
 
 
 def score_plainly(model: ModelConfig, photo: Path, texts: list[str]) -> np.ndarray:

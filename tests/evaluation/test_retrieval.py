@@ -9,7 +9,7 @@ import pytest
 from raycomp.data.samples import write_tar
 from raycomp.evaluation.compare import check_same, warn_other_targets
 from raycomp.evaluation.config import RetrievalConfig
-from raycomp.evaluation.results import MEANINGS, compute_outcomes
+from raycomp.evaluation.results import MEANINGS, compute_outcomes, make_lines
 from raycomp.evaluation.retrieval import find_captions, open_retrieval
 from tests.drawn import world_shards
 from tests.evaluation.embedded import embed, invent, sit
@@ -56,7 +56,12 @@ def test_ranks_are_those_of_brute_force(tmp_path):
         assert row["rank"] == rank
     found = outcomes_of(table)
     assert len(table) == 15 + 30 and set(found) <= set(MEANINGS)
-    assert set(found) == {f"{side}_retrieval_recall@{k}" for side in ("image", "text") for k in (1, 5, 10)}
+    names = ("image_retrieval_recall", "text_retrieval_recall", "mean_recall")
+    assert set(found) == {f"{name}@{k}" for name in names for k in (1, 5, 10)}
+    lines = {line.metric: line for line in make_lines("retrieval", [*found.values()])}
+    for k in (1, 5, 10):
+        *sides, mean = (lines[f"{name}@{k}"].value for name in names)
+        assert mean == pytest.approx(sum(sides) / 2)
     assert found["image_retrieval_recall@5"].chance == pytest.approx(5 / 15)
     assert len(found["image_retrieval_recall@5"].right_N) == 30
     assert len(set(found["image_retrieval_recall@5"].unit_N)) == 15

@@ -104,14 +104,16 @@ def read_vl_checklist(folder: Folder) -> Iterator[Choice]:
     """VL-CheckList (Zhao et al. 2022, arXiv:2207.00221): one word of a short caption replaced.
 
     Every ``*.json`` below the folder is a split of that name: a list of [image, {"POS": [...], "NEG":
-    [...]}]. The published test takes the first caption of each, and the first 1,000 rows of each file.
+    [...]}]. The published test takes the first caption of each, and the first 1,000 rows of each file. The
+    outermost folder with object, attribute or relation in its name gives the aspect.
     """
     names = [name for name in folder.find_names() if name.endswith(".json")]
     if not names:
         raise ValueError(f"{folder.uri}: has no *.json file below it")
     for name in names:
         split = name.removesuffix(".json")
-        kind = next((kind for kind in CONCEPT_KINDS if kind in split.lower()), "")
+        places = [*split.lower().split("/"), *folder.uri.lower().rstrip("/").split("/")[:-3:-1]]
+        kind = next((kind for place in places for kind in CONCEPT_KINDS if kind in place), "")
         for where, key, record in _rows(folder, name):
             if not isinstance(record, list) or len(record) != 2 or not is_text(record[0]):
                 raise ValueError(f"{where}: must be [image, {{POS, NEG}}], is {record!r:.60}")
