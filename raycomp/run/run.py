@@ -116,7 +116,7 @@ def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: 
     sound = {status: counts[status] for status in _UNUSED if counts.get(status)}
     if sum(bad.values()) == num_rows - sum(sound.values()):
         reasons = list_counts(bad | sound) or "no rows"
-        raise NoneUsable(f"{said}: none of {num_rows:,} {what} can be used ({reasons})")
+        raise NoneUsable(f"{said}: none of {num_rows:,} {what} can be used ({reasons}){_say_cures(bad)}")
     _refuse(said, bad, num_rows, what, "max_bad_fraction", most_bad)
 
 
@@ -210,15 +210,17 @@ def _refuse(said: str, bad: Mapping[str, int], num_rows: int, what: str, option:
     """Raise TooMuchBadData where the share of bad rows exceeds what the option allows."""
     num_bad = sum(bad.values())
     if num_bad > exact_share(most, num_rows):
-        hint = (
-            f"; {words.UID_CONFLICT}: {words.STATUSES[words.UID_CONFLICT]}"
-            if words.UID_CONFLICT in bad
-            else ""
-        )
         raise TooMuchBadData(
             f"{said}: {num_bad / num_rows:.1%} of {num_rows:,} {what} cannot be used ({list_counts(bad)}), "
-            f"more than {option}={most}; repair them, or set a higher limit{hint}"
+            f"more than {option}={most}; repair them, or set a higher limit{_say_cures(bad)}"
         )
+
+
+def _say_cures(bad: Mapping[str, int]) -> str:
+    """Return the meanings of statuses that name an option or a cause, for an error."""
+    cures = {**words.STATUSES, words.IMAGE_PATH_REFUSED: "set columns.root to a folder above the images"}
+    named = (words.UID_CONFLICT, words.IMAGE_PATH_REFUSED)
+    return "".join(f"; {status}: {cures[status]}" for status in named if status in bad)
 
 
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")

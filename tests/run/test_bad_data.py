@@ -58,6 +58,11 @@ def test_where_nothing_is_left_no_limit_helps():
     said = r"^input: none of 3 rows can be used \(2 corrupt_image, 1 truncated_tar\)$"
     with pytest.raises(UserError, match=said):
         check_bad_rows("input", {"truncated_tar": 1, "corrupt_image": 2}, 1.0)
+    for counts in ({"image_path_refused": 2}, {OK: 1, "image_path_refused": 2}):
+        with pytest.raises(
+            (UserError, TooMuchBadData), match=r"; image_path_refused: set columns\.root to a folder"
+        ):
+            check_bad_rows("input", counts, 0.5)
     with pytest.raises(UserError, match=r"^a: none of 0 samples can be used \(no rows\)$"):
         check_bad_rows("a", {}, 1.0, "samples")
 
