@@ -25,6 +25,7 @@ from raycomp.run.executor import Stats
 from raycomp.run.local import connect
 from raycomp.run.run import Say
 from raycomp.run.work import map_files
+from raycomp.training.hard import find_images
 from raycomp.words import OK
 
 
@@ -189,12 +190,10 @@ def _open_input(config: NegativesConfig, out: str) -> tuple[NegativesConfig, lis
                 f"scorer.weights={config.ranker.weights!r}: has changed since it scored {folder.uri}; "
                 f"name a scorer, or set negatives.rank=false"
             )
-    needs = ["export=triplet"] * ("triplet" in writing.export) + ["export=negclip"] * (
-        "negclip" in writing.export
-    )
-    needs = ["materialize=true"] * writing.materialize + needs
+    needs = ["materialize=true"] * writing.materialize
+    needs += [f"export={name}" for name in ("negclip", "triplet") if name in writing.export]
     if writing.images:
-        exports.find_images(writing.images)
+        find_images("negatives.images", writing.images)
     if needs and not any(name.startswith("shards/") for name in runs.check_results(folder, run, "shards")):
         lacking = f"needs shards, {folder.uri} has none; curate or select with materialize=true"
         raise ValueError(f"negatives.{needs[0]}: {lacking}")

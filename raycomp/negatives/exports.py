@@ -25,7 +25,7 @@ from raycomp.negatives.captions import CaptionFile, read_aligned
 from raycomp.run.work import map_files, map_tasks
 from raycomp.table import FORMULA_STARTS, write_csv
 from raycomp.training import hard
-from raycomp.words import CAPTION, IMAGE, IMAGE_EMBEDDING, IMAGE_SHA256, NEGATIVE, NEGATIVES, NEIGHBOURS, UID
+from raycomp.words import CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, NEGATIVES, NEIGHBOURS, UID
 
 NUM_NEIGHBOURS = 3
 _NEIGHBOURS = pa.schema([(UID, pa.string()), (NEIGHBOURS, pa.list_(pa.string()))])
@@ -122,13 +122,6 @@ def _read_samples(
         raise changed_error(shard, min(left))
 
 
-def find_images(spec: str) -> tuple[str, ...]:
-    """Return the files of images of negatives; ValueError where columns lack."""
-    forms = [{UID, NEGATIVE, column} for column in (IMAGE, hard.PATH)]
-    wanted = f"{UID}, {NEGATIVE}, and {IMAGE} or {hard.PATH}"
-    return hard.find_tables("negatives.images", spec, forms, wanted)
-
-
 def write_triplets(
     shards: Sequence[ShardPath], negatives: Sequence[str], images: str, out: Folder
 ) -> list[str]:
@@ -137,50 +130,38 @@ def write_triplets(
     A sample has image, caption, neg_image and neg_caption: the first of its negatives that has an image.
     """
     jobs = list(zip(shards, _split(shards, negatives)[1], strict=True))
-    token = uuid.uuid4().hex  # what a process caches of the files is read again by another run
-    options = (negatives, find_images(images), token, out.at("exports", "triplet"))
-    counts = list(map_tasks(_write_triplets, jobs, *options, label="export"))
-    if not sum(counts):
+    pictures = hard.HardImages(hard.find_images("negatives.images", images), uuid.uuid4().hex)
+    to = out.at("exports", "triplet")
+    num = sum(map_tasks(_write_triplets, jobs, negatives, pictures, to, label="export"))
+    if not num:
         raise UserError(f"negatives.images={images!r}: no negative has a readable image there")
-    return [
-        f"exports/triplet/shard-{{0..{len(jobs) - 1}}}.tar: {sum(counts):,} pairs with a negative of both"
-    ]
+    return [f"exports/triplet/shard-{{0..{len(jobs) - 1}}}.tar: {num:,} pairs with a negative of both"]
 
 
 def _write_triplets(
-    job: tuple[ShardPath, list[outputs.Range]],
-    negatives: Sequence[str],
-    images: tuple[str, ...],
-    token: str,
-    folder: str,
+    job: tuple[ShardPath, list[outputs.Range]], negatives: Sequence[str], pictures: hard.HardImages, to: str
 ) -> int:
     shard, parts = job
-    tables = [
-        parquet.read_columns(negatives[file], [UID, CAPTION, NEGATIVES]).slice(start, end - start)
-        for file, start, end in parts
-    ]
-    table, pictures = pa.concat_tables(tables), hard.HardImages(images, token)
-    marked = pictures.mark(table[UID], hard.to_hard(table)[0], _MOST_PIXELS)
-    shown = [
-        next(((one["text"], data) for one, data in zip(texts, found, strict=True) if data is not None), None)
-        for texts, found in zip(
-            marked.to_pylist(), pictures.load(table[UID], marked).to_pylist(), strict=True
-        )
-    ]
-    rows = [{**row, NEGATIVE: one} for row, one in zip(table.to_pylist(), shown, strict=True)]
-    samples = (
-        (
-            f"{row[UID]}-0",
-            {
-                "image": members[find_image(members) or ""],
-                "caption": row[CAPTION].encode(),
-                "neg_image": row[NEGATIVE][1],
-                "neg_caption": row[NEGATIVE][0].encode(),
-            },
-        )
-        for row, members in _read_samples(shard, rows, [i for i, one in enumerate(shown) if one])
+    columns = [UID, CAPTION, NEGATIVES]
+    table = pa.concat_tables(
+        parquet.read_columns(negatives[i], columns).slice(start, end - start) for i, start, end in parts
     )
-    return write_tar(join_uri(folder, f"shard-{shard.ordinal}.tar"), samples)
+    marked = pictures.mark(table[UID], hard.to_hard(table)[0], _MOST_PIXELS)
+    texts, images = marked.to_pylist(), pictures.load(table[UID], marked).to_pylist()
+    shown = {}
+    for place, (own, found) in enumerate(zip(texts, images, strict=True)):
+        both = ((one["text"].encode(), image) for one, image in zip(own, found, strict=True) if image)
+        if (first := next(both, None)) is not None:
+            shown[table[UID][place].as_py()] = first
+    rows = table.to_pylist()
+
+    def list_samples() -> Iterator[tuple[str, dict[str, bytes]]]:
+        for row, own in _read_samples(shard, rows, [i for i, row in enumerate(rows) if row[UID] in shown]):
+            pair = {"image": own[find_image(own) or ""], "caption": row[CAPTION].encode()}
+            text, image = shown[row[UID]]
+            yield f"{row[UID]}-0", {**pair, "neg_image": image, "neg_caption": text}
+
+    return write_tar(join_uri(to, f"shard-{shard.ordinal}.tar"), list_samples())
 
 
 def write_negclip(

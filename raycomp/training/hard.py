@@ -31,6 +31,7 @@ from raycomp.words import CAPTION, IMAGE, NEGATIVE, NEGATIVES, NEIGHBOURS, NUM_R
 MOST = 3
 """Neighbours of a pair that are used, as in NegCLIP."""
 PATH, OWN = "path", "own"
+_FIELDS = ("text", "op", "kind")
 
 
 def load_mates(files: Sequence[str], pairs: Sequence[str]) -> tuple[tuple[np.ndarray, ...], list[str]]:
@@ -134,6 +135,12 @@ def find_tables(option: str, spec: str, forms: Sequence[set[str]], wanted: str) 
     return tuple(shard.uri for shard in shards)
 
 
+def find_images(option: str, spec: str) -> tuple[str, ...]:
+    """Return the files of images of negatives; raises as ``find_tables``."""
+    forms = [{UID, NEGATIVE, column} for column in (IMAGE, PATH)]
+    return find_tables(option, spec, forms, f"{UID}, {NEGATIVE}, and {IMAGE} or {PATH}")
+
+
 @lru_cache(maxsize=2)
 def _place(
     uris: tuple[str, ...], columns: tuple[str, ...], token: str
@@ -214,7 +221,7 @@ def to_hard(table: pa.Table) -> tuple[pa.ListArray, int]:
     lists = table[NEGATIVES].combine_chunks()
     if pa.types.is_struct(lists.type.value_type):
         flat = lists.flatten()
-        fields = [pc.struct_field(flat, name) for name in ("text", "op", "kind")]
+        fields = [pc.struct_field(flat, name) for name in _FIELDS]
         fields.append(pa.array(np.zeros(len(flat), bool)))
         hard = pa.StructArray.from_arrays(fields, fields=list(HARD_TYPE))
         return _to_lists(pc.fill_null(pc.list_value_length(lists), 0).to_numpy(), hard), 0
@@ -227,42 +234,31 @@ def to_hard(table: pa.Table) -> tuple[pa.ListArray, int]:
 
 
 def find_own_negatives(spec: str) -> tuple[str, ...]:
-    """Return the Parquet files of negatives that a user wrote. Raises ValueError where columns lack or have
-    another type."""
+    """Return the files of negatives that a user wrote; ValueError where columns lack or have another type."""
     wanted = "uid, caption and negatives, a list of texts in each row"
     uris = find_tables("negatives", spec, [{UID, CAPTION, NEGATIVES}], wanted)
     for uri in uris:
         kind = read_schema(uri).field(NEGATIVES).type
-        of = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else kind
-        fits = of != kind and (
-            pa.types.is_string(of) or pa.types.is_large_string(of) or pa.types.is_struct(of)
-        )
-        if not fits:
+        of = str(getattr(kind, "value_type", None))
+        if of not in ("string", "large_string") and not all(f"{name}: string" in of for name in _FIELDS):
             raise ValueError(f"negatives={uri!r}: its column negatives must be lists of texts, is {kind}")
     return uris
 
 
 def report_own_negatives(uris: tuple[str, ...], key_N: np.ndarray, token: str) -> list[str]:
-    """Return warnings on the rows and texts of a user's negatives that are not used; ``key_N``: of all
-    pairs."""
+    """Return warnings on what is not used of a user's negatives; ``key_N``: of all pairs."""
     key_M, num_rows = _place(uris, (UID,), token)[0], sum(map(count_rows, uris))
+    is_known_M, is_first_M = np.isin(key_M, key_N), np.isin(np.arange(len(key_M)), np.unique(key_M, True)[1])
+    lost = [key.ljust(16, bytes(1)).hex() for key in key_M[~is_known_M][:1].tolist()]
     tables = [read_columns(uri, [CAPTION, NEGATIVES]) for uri in uris]
     texts = sum(int(pc.sum(pc.list_value_length(table[NEGATIVES])).as_py() or 0) for table in tables)
-    is_known_M, is_first_M = (
-        np.isin(key_M, key_N),
-        np.diff(np.unique(key_M, return_inverse=True)[1], prepend=-1) > 0,
+    unknown = ", such as ".join(["have a uid of no training pair", *lost])
+    counts = (
+        (num_rows - int(is_known_M.sum()), num_rows, "rows", unknown),
+        (int((is_known_M & ~is_first_M).sum()), num_rows, "rows", "repeat a uid; its first row counts"),
+        (sum(to_hard(table)[1] for table in tables), texts, "texts", "are empty or equal their caption"),
     )
-    unknown = f"have a uid of no training pair{_name_one(key_M[~is_known_M])}"
-    counts = {
-        unknown: (num_rows - int(is_known_M.sum()), num_rows, "rows"),
-        "repeat a uid; its first row counts": (int((is_known_M & ~is_first_M).sum()), num_rows, "rows"),
-        "are empty or equal their caption": (sum(to_hard(table)[1] for table in tables), texts, "texts"),
-    }
-    return [f"negatives: {n:,} of {of:,} {what} {why}" for why, (n, of, what) in counts.items() if n]
-
-
-def _name_one(key_N: np.ndarray) -> str:
-    return f", such as {key_N[0].ljust(16, bytes(1)).hex()}" if len(key_N) else ""
+    return [f"negatives: {n:,} of {of:,} {what} {why}" for n, of, what, why in counts if n]
 
 
 def _to_lists(length_N: np.ndarray, flat: pa.Array) -> pa.ListArray:

@@ -140,16 +140,13 @@ def find_pairs(config: TrainConfig) -> Pairs:
             kept = read_columns(pairs.kept, [words.UID])[words.UID]
             refuse_unknown(config.subset, config.input, uid_N2, np.sort(to_keys(parse_uids(kept))), 0)
     if config.negatives is not None:
-        has_own = is_own(config.negatives)
-        if has_own:
-            found = hard.find_own_negatives(config.negatives)
+        if is_own(config.negatives):
+            negatives = hard.find_own_negatives(config.negatives)
+            pairs = replace(pairs, negatives=negatives, has_own_negatives=True)
         else:
-            found = hard.find_negatives(config.negatives, run, folder.uri)
-        pairs = replace(pairs, negatives=found, has_own_negatives=has_own)
+            pairs = replace(pairs, negatives=hard.find_negatives(config.negatives, run, folder.uri))
     if config.negative_images is not None:
-        forms = [{words.UID, words.NEGATIVE, column} for column in (words.IMAGE, hard.PATH)]
-        wanted = f"{words.UID}, {words.NEGATIVE}, and {words.IMAGE} or {hard.PATH}"
-        images = hard.find_tables("negative_images", config.negative_images, forms, wanted)
+        images = hard.find_images("negative_images", config.negative_images)
         pairs = replace(pairs, negative_images=images)
     if config.hard_images is not None:
         forms, wanted = [{words.UID, words.NEIGHBOURS}], f"{words.UID} and {words.NEIGHBOURS}"
