@@ -480,7 +480,8 @@ def find_model(config: ModelConfig) -> ModelConfig:
         pass
     elif is_uri:
         raise ValueError(
-            f"{config.said_weights}: holds neither {files.RUN} of a training nor {files.ARCHITECTURE}"
+            f"{config.said_weights}: holds neither {files.RUN} of a training nor {files.ARCHITECTURE}, nor "
+            f"open_clip_config.json with weights (.safetensors, .bin or .pth)"
         )
     else:
         return config  # a tag that is also the name of a folder here
@@ -513,7 +514,7 @@ def fetch_model(config: ModelConfig) -> ModelConfig:
     stored = [name for name in ("name", "weights") if files.split_uri(getattr(config, name))[0]]
     if not stored:
         return config
-    from raycomp.models.stated import HUB_CONFIG, list_config_files  # which only a stored model needs
+    from raycomp.models.stated import HUB_CONFIG, follow, list_config_files  # which only a stored model needs
 
     companion = posixpath.join(posixpath.dirname(config.name), HUB_CONFIG)
     companions = {"name": [companion], "weights": list_config_files(config.weights)}
@@ -523,7 +524,7 @@ def fetch_model(config: ModelConfig) -> ModelConfig:
         except FileNotFoundError:
             said = config.said_model if name == "name" else config.said_weights
             raise ValueError(f"{said}: no such file") from None
-    return config
+    return replace(config, name=follow(config.name, ModelConfig().name, config.weights)[0])
 
 
 def fetch(uri: str, companions: Sequence[str] = ()) -> str:

@@ -76,7 +76,8 @@ def resolve(config: ClipConfig) -> Model:
     option = config.said_model.partition("=")[0]
     if schema == "local-dir":
         inside = find_checkpoint(place)
-        if file and not (inside and os.path.samefile(file, inside)):
+        is_same = config.weights == "openai" or (file and inside and os.path.samefile(file, inside))
+        if not is_random and not is_same:
             said = f"{config.said_model} has weights of its own, {inside}; set {option}={place}/{HUB_CONFIG}"
             raise ValueError(f"{config.said_weights}: {said}")
         if not inside and not is_random:
@@ -88,7 +89,7 @@ def resolve(config: ClipConfig) -> Model:
     found = Model(model.stem if is_own else name, own, how, file, tokenizer)
     stated = read_stated(file, own) if own is not None and file else None
     if own is None or stated is None:
-        return found
+        return found._replace(preprocessing=_read_tags(name)) if own and file and not is_own else found
     # Of a model that open_clip does not know, params.txt states what was changed in the user's own file.
     is_base = stated.path.name == _PARAMS and stated.tag is None
     if differs := _find_difference(own, stated, is_own and not is_base):
@@ -101,13 +102,29 @@ def resolve(config: ClipConfig) -> Model:
     check_config(str(stated.path), stated.architecture)
     how = stated.preprocessing or how
     if stated.tag is not None:
-        from open_clip.pretrained import get_pretrained_cfg  # which imports torch
-
-        start = get_pretrained_cfg(*stated.tag)
-        how = {one: start[one] for one in _PREPROCESSING[:5] if one in start} | (stated.preprocessing or {})
+        how = (_read_tags(*stated.tag) or {}) | (stated.preprocessing or {})
     towers = {one: {**own[one], **stated.architecture[one]} for one in NEEDED[1:]}
     tokenizer = _find_tokenizer(stated.path.parent) or tokenizer
     return Model(found.name, {**own, **stated.architecture, **towers}, how, file, tokenizer, stated.run)
+
+
+def _read_tags(name: str, tag: str | None = None) -> dict[str, Any] | None:
+    """Return the preprocessing of a tag, or else of all tags of a name; None where it is the default, or they
+    differ. Own weights of a SigLIP without any file next to them are prepared as SigLIP's are."""
+    from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model  # which imports torch
+    from open_clip.transform import PreprocessCfg
+
+    tags = list_pretrained_tags_by_model(name) if tag is None else [tag]
+    all_known = [get_pretrained_cfg(name, one) for one in tags]
+    found = [{one: known[one] for one in _PREPROCESSING[:5] if one in known} for known in all_known]
+    is_plain = not found or all(
+        _plain(x) == _plain(getattr(PreprocessCfg, one)) for one, x in found[0].items()
+    )
+    return None if is_plain or found.count(found[0]) < len(found) else found[0]
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def follow(name: str, default: str, weights: str) -> tuple[str, str]:

@@ -58,7 +58,8 @@ def load_file(model: Any, path: str, run: str = "") -> None:
     if _POSITION_IDS not in own:
         state.pop(_POSITION_IDS, None)
     for name in (name for name in _POSITIONS if name in own and name in state):
-        if (theirs := len(state[name])) != len(own[name]):
+        theirs, is_alike = len(state[name]), state[name].shape[1:] == own[name].shape[1:]
+        if is_alike and theirs != len(own[name]):
             side = isqrt(theirs) * own["visual.conv1.weight"].shape[-1] if "visual" in name else 0
             wanted = f"image_size={side}" if side else f"context_length={theirs}"
             said = f"has {theirs} positions in {name}, the model {len(own[name])}"

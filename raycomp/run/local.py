@@ -25,7 +25,7 @@ from raycomp.data.parquet import let_pandas_in
 from raycomp.data.reader import read_again
 from raycomp.data.runs import fetch_model, find_model
 from raycomp.data.stores import MAP_RETRIES, STORAGE_ERRORS
-from raycomp.models.stated import ClipConfig
+from raycomp.models.stated import ClipConfig, follow
 from raycomp.run import executor
 from raycomp.run.executor import Pass, Session, Stage
 from raycomp.run.progress import Progress
@@ -304,7 +304,8 @@ def find_scorer(scorer: ScorerConfig, model: Name | None, weights: Name | None) 
             raise ValueError(f"weights={path!r}: {name} holds a model with its weights; leave weights out")
         name, path = None, name
     own = ModelConfig().name if path is not None and _holds_model(path) else scorer.model
-    found = fetch_model(find_model(ModelConfig(name or own, path or scorer.weights)))
+    name, path = follow(name or own, ScorerConfig().model, path or scorer.weights)
+    found = fetch_model(find_model(ModelConfig(name, path)))
     return replace(scorer, model=found.name, weights=found.weights)
 
 

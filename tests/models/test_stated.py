@@ -19,7 +19,7 @@ from raycomp.data.inputs import with_absolute_paths
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.models.architecture import describe_scorer, fingerprint_scorer, load_tokens
 from raycomp.models.clip import Clip, load_start
-from raycomp.models.stated import HUB_CONFIG
+from raycomp.models.stated import HUB_CONFIG, resolve
 from tests.models.test_device import draw_pixels
 
 HOW = {"mean": [0.5] * 3, "std": [0.4] * 3, "interpolation": "bilinear", "resize_mode": "squash"}
@@ -86,7 +86,11 @@ def test_weights_in_a_published_folder_are_the_folders_model_whatever_names_them
     with pytest.raises(
         ValueError, match=r"has weights of its own, .*; set model\.name=.*hub/open_clip_config"
     ):
-        describe_scorer(ModelConfig(f"local-dir:{hub}", own))
+        describe_scorer(ModelConfig(f"local-dir:{hub}", "laion2b_s34b_b79k"))
+    (alone := tmp_path / "alone.pt").touch()
+    for name, mean in (("ViT-B-16-SigLIP", [0.5] * 3), ("ViT-L-14", None), ("ViT-B-32", None)):
+        how = resolve(ModelConfig(name, str(alone))).preprocessing
+        assert (how and [*how["mean"]]) == mean, "as all of open_clip's own weights of this name"
     (hub / "open_clip_model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"local-dir:.*: holds no weights, such as open_clip_model"):
         describe_scorer(ModelConfig(f"local-dir:{hub}"))
