@@ -319,7 +319,6 @@ def open_zeroshot(
         return Sets(NAME, {name: replace(part, name=f"{NAME} {name}") for name, part in parts.items()})
     images = open_labelled(config.input, option, columns)
     option, said = f"{NAME}.classes", f"{NAME}.classes={config.classes!r}"
-    warnings: list[str] = []
     if config.classes:
         names = _read_list(config.classes, option)
     elif images.classes:
@@ -331,8 +330,8 @@ def open_zeroshot(
     if images.classes and len(names) != len(images.classes):
         raise ValueError(f"{said}: has {len(names)} names, and {images.option} {len(images.classes)} classes")
     _check_several(said, names)
-    if config.classes and images.classes:
-        names, warnings = _join_folders(names, list(images.classes), said)
+    joins = config.classes and images.classes
+    names, warnings = _join_folders(names, list(images.classes), said) if joins else (names, [])
     option = f"{NAME}.templates"
     found = _read_list(config.templates, option) if config.templates else None
     templates = found or _find_list(images.shards, _TEMPLATES, option) or [TEMPLATE]
@@ -348,12 +347,11 @@ def open_zeroshot(
 
 
 def _join_folders(names: list[str], folders: list[str], said: str) -> tuple[list[str], list[str]]:
-    """Return the names of a file in the order of the sorted folders, and a warning where nothing else says
-    which folder each is for.
+    """Return the names of a file by sorted folders, and a warning where only their order says which is whose.
 
     A line that starts with a folder's name ("n01440764 tench"), or equals it but for case, ``_`` and ``-``,
-    is for this folder. Folders 0 to C - 1, or 1 to C, also behind a prefix ("class_7"), are numbers of lines.
-    Raises ValueError where order and names contradict each other.
+    is for it. Folders 0 to C - 1, or 1 to C, with a prefix or none, are numbers of lines. Raises ValueError
+    where order and names contradict each other.
     """
     start, count = re.split(r"\d", folders[0], maxsplit=1)[0], len(names)
     numbers = [int(end) for folder in folders if (end := folder.removeprefix(start)).isdecimal()]
@@ -366,7 +364,7 @@ def _join_folders(names: list[str], folders: list[str], said: str) -> tuple[list
         if len(places) == count and places.keys() == {*wanted}:
             return [names[places[key]] for key in wanted], []
     if len(numbers) == count and not (start and numbers == sorted(numbers)):
-        valid = f"must be numbered 0 to {count - 1}, or 1 to {count}, or to have the names of the file"
+        valid = f"must be numbered 0 to {count - 1}, or 1 to {count}, or have the names of the file"
         raise ValueError(f"{said}: the folders {valid}; one is {folders[-1]!r}")
     unknown = [folder for folder, key in zip(folders, own, strict=True) if key not in folded]
     counts = f"{said}: {len(unknown):,} of {count:,} folders have no line of their name"
@@ -390,15 +388,17 @@ def _read_list(uri: str, option: str) -> list[str]:
     said = f"{option}={uri!r}"
     text = read_text(uri, said)
     if not uri.lower().endswith(".json"):
-        found = [_QUOTED.sub(r"\2", line.strip()) for line in text.splitlines()]
+        found = [_QUOTED.sub(r"\2", line.strip()) for line in text.rstrip().splitlines()]
     else:
         found = parse_text(text, said)
         if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
             raise ValueError(f"{said}: must hold a JSON list of texts")
-    found = [item.strip() for item in found if item.strip()]
-    if not found:
+    kept = [item.strip() for item in found if item.strip()]
+    if not kept:
         raise ValueError(f"{said}: is empty")
-    return found
+    if len(kept) < len(found) and option == f"{NAME}.classes":
+        raise ValueError(f"{said}: one of its {len(found)} entries is empty; each must name a class")
+    return kept
 
 
 LINEAR_PROBE = "linear_probe"

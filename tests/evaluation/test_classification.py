@@ -197,6 +197,7 @@ def test_what_is_missing_is_named_in_one_line(tmp_path):
             ("classes", two, "classes.txt", "x", "has 1 names, and zeroshot.input="),
             ("classes", two, "classes.json", '{"a": 1}', "must hold a JSON list of texts"),
             ("classes", two, "classes.json", "[", "cannot be read as JSON"),
+            ("classes", two, "classes.txt", "x\n\ny\n\n", "one of its 3 entries is empty"),
             ("templates", two, "templates.txt", "a {c}\na photo", "'a photo' must have {} or {c}"),
             ("templates", two, "templates.txt", "lambda c: 'a {}'.format(c),", "must have {} or {c}"),
             (
@@ -204,7 +205,7 @@ def test_what_is_missing_is_named_in_one_line(tmp_path):
                 {"0": 1, "2": 1},
                 "classes.txt",
                 "a\nb",
-                "must be numbered 0 to 1, or 1 to 2, or to have",
+                "must be numbered 0 to 1, or 1 to 2, or have",
             ),
             (
                 "classes",
@@ -249,7 +250,7 @@ IDS = ["n01440764", "n01443537"]
         ),
         (
             ["Alarm_clock", "bee", "cat"],
-            ["\ufeffcat", "alarm-clock", "", "BEE", ""],
+            ["\ufeffcat", "alarm-clock", "BEE", "", ""],
             ["alarm-clock", "BEE", "cat"],
             "",
         ),
