@@ -374,9 +374,9 @@ class Progress:
 
 
 def say_rate(done: int, noun: str, seconds: float) -> str:
-    """Return "9 rows/s", with a decimal below 2; "" for none."""
+    """Return "9 rows/s", with a decimal below 2; "" below 0.05."""
     rate = done / max(1e-9, seconds)
-    return f"{rate:,.{0 if rate >= 2 else 1}f} {noun}s/s" if done else ""
+    return f"{rate:,.{0 if rate >= 2 else 1}f} {noun}s/s" if rate >= 0.05 else ""
 
 
 def _name_lack(worker_pools: WorkerPools) -> str | None:
