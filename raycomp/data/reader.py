@@ -496,6 +496,14 @@ def _read_parquet(shard: ShardPath) -> tuple[list[str], list[str]]:
         with filesystem.open_input_file(path) as file:
             parquet = pq.ParquetFile(file)
             names = parquet.schema_arrow.names
+            used = (
+                shard.columns.image,
+                shard.columns.caption,
+                *samples.IMAGE_COLUMNS,
+                *samples.CAPTION_COLUMNS,
+            )
+            if twice := next((name for name in names if name in used and names.count(name) > 1), None):
+                raise refuse_input(shard.uri, f"has two columns {twice}; rename one")
             image = samples.find_column(names, shard.columns.image, samples.IMAGE_COLUMNS)
             is_text = image and pa.types.is_string(parquet.schema_arrow.field(image).type)
             first = next(parquet.iter_batches(_ROWS, columns=[image]), None) if is_text else None

@@ -50,9 +50,9 @@ def tar(*members: tuple[str, Any]) -> dict[str, Any]:
     return {"0.tar": file.getvalue()}
 
 
-def parquet(**columns: Any) -> bytes:
+def parquet(columns: list[Any], names: str) -> bytes:
     file = io.BytesIO()
-    pq.write_table(pa.table(columns), file)
+    pq.write_table(pa.Table.from_arrays(list(map(pa.array, columns)), names.split()), file)
     return file.getvalue()
 
 
@@ -73,9 +73,7 @@ PAIRS = [member for i in range(6) for member in pair(f"{i:05d}", i)]
 APPLE = bytes.fromhex("00051607000200004d6163204f5320580000") + bytes(100)
 BROKEN = {
     "gzip": gzip.compress(tar(*PAIRS)["0.tar"]),
-    "a pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:"
-    + b"ab" * 32
-    + b"\nsize 146946961\n",
+    "a pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:abab\nsize 146946961\n",
     "html": b"<!DOCTYPE html><html><body>403 Forbidden</body></html>\n" * 12,
 }
 QUOTES = ['"two dogs in snow', 'a 12" pizza', '"the best" dog', '"a boat"', "a bus", "it's"]
@@ -87,9 +85,7 @@ CAFE = ["ein Caf\u00e9", *SAYS[1:]]
 IMAGES = [{"id": 100 + i, "file_name": f"p{i}.jpg"} for i in range(3)]
 NOTES = [{"image_id": 100 + n // 2, "caption": f"{SAYS[n // 2]} {n}"} for n in range(8)]
 COCO = json.dumps({"images": IMAGES, "annotations": NOTES})
-COCO_TEXTS = COCO.replace('"image_id": 100', '"image_id": "100"').replace(
-    '"image_id": 101', '"image_id": "101"'
-)
+COCO_TEXTS = re.sub(r'"image_id": (\d+)', r'"image_id": "\1"', COCO)
 NOTED = [f"{SAYS[i // 2]} {i}" for i in range(6)]
 INVISIBLE = [*EMPTY, "\u00a0", "&#x200B;", "\u200e\u200f", "\u00ad", "\x01\x02", "   "]
 VISIBLE = ["...", "\U0001f642", "2019", "\u732b", "&amp;", "\u200bx", "?"]
@@ -146,7 +142,7 @@ CASES = {
         tar(*(m for i, one in enumerate(MISSED) for m in ((f"{i}.jpg", photo()), one))), TOLD),
     "captions that are missing in a list": Case(photos(8, jsonl=lines(MISSING)), TOLD),
     "captions that are missing in Parquet": Case(
-        {"a.parquet": parquet(image=[photo()] * 3, caption=[["", "x"], [None, "x"], None])},
+        {"a.parquet": parquet([[photo()] * 3, [["", "x"], [None, "x"], None]], "jpg text")},
         ["empty_caption", "x", "no_caption"]),
     "a hub's cache, whose files are links": Case(
         {"../blobs/0": photo(), "own/1": photo(), "p0.jpg": Path("../blobs/0"), "p1.jpg": Path("own/1"),
@@ -173,8 +169,11 @@ CASES = {
         {**photos(1), "b/p1.jpg": photo(), "a.csv": "image,caption\np0.jpg,a\nb\\p1.jpg,b\n"},
         ["a", "image_file_missing"]),
     "columns of Parquet": Case(
-        {"a.parquet": parquet(image=STRUCTS, text=pa.array(SAYS[:2]).dictionary_encode(), a=pa.nulls(2))},
+        {"a.parquet": parquet([STRUCTS, pa.array(SAYS[:2]).dictionary_encode(), pa.nulls(2)], "jpg text a")},
         ["no_image", SAYS[1]]),
+    **{f"Parquet with two columns {name}": Case(
+        {"a.parquet": parquet([[photo()], ["a"], [column]], f"image caption {name}")},
+        re.compile(f"two columns {name}")) for name, column in (("image", photo()), ("caption", "b"))},
     "json with marks in a tar": Case(tar(*SIDECARS), [*SAYS[:3], *["bad_json"] * 3]),
     "json with marks in a folder": Case(dict(SIDECARS), [*SAYS[:3], *["bad_json"] * 3]),
 }  # fmt: skip
