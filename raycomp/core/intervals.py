@@ -65,8 +65,7 @@ def _list_splits(num: int, split_N: np.ndarray | None) -> list[tuple[float, np.n
     axis = 0 if split_N.ndim > 1 else None
     one_S, which_N, count_S = np.unique(split_N, axis=axis, return_inverse=True, return_counts=True)
     at_S = np.split(np.argsort(which_N.ravel(), kind="stable"), np.cumsum(count_S)[:-1])
-    first_S = one_S.reshape(len(at_S), -1)[:, 0]
-    _, outer_S, num_O = np.unique(first_S, return_inverse=True, return_counts=True)
+    outer_S, num_O = np.unique(one_S.reshape(len(at_S), -1)[:, 0], False, True, True)[1:]
     return list(zip(len(at_S) / (len(num_O) * num_O[outer_S]), at_S, strict=True))
 
 

@@ -270,8 +270,7 @@ class Sets:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        parts = self.parts.items()
-        return tuple(f"{name}: {line}" for name, part in parts for line in getattr(part, "warnings", ()))
+        return tuple(line for part in self.parts.values() for line in getattr(part, "warnings", ()))
 
     def list_texts(self, pictures: Pictures) -> list[str]:
         return [text for part in self.parts.values() for text in part.list_texts(pictures)]
@@ -305,9 +304,8 @@ def _split_sets(group: str, config: Any, options: Sequence[str]) -> dict[str, An
             raise ValueError(f"{said}: must be NAME=PATH::NAME=PATH, names unlike {', '.join(reserved)}")
         if other := own.keys() - values[options[0]].keys():
             raise ValueError(f"{said}: {group}.{options[0]} has no set named {min(other)!r}")
-    named = {option: own for option, own in values.items() if own}
     sets = values[options[0]]
-    return {name: replace(config, **{one: own.get(name) for one, own in named.items()}) for name in sets}
+    return {name: replace(config, **{o: own.get(name) for o, own in values.items() if own}) for name in sets}
 
 
 def open_zeroshot(

@@ -156,8 +156,7 @@ def _close(
     for line in results.choose_main(lines):
         figure = plain(write_cell(Estimate.of(line)))
         some = "" if line.n == line.num_all else f" of {line.n:,} of {line.num_all:,} examples"
-        blind = results.say_blind(line, lines)
-        say(f"{line.benchmark}: {line.metric}, {line.split} {figure}{some}{blind}")
+        say(f"{line.benchmark}: {line.metric}, {line.split} {figure}{some}{results.say_blind(line, lines)}")
     both, said = untouched.report(lines) if untouched else (None, [])
     for text in said:
         say(text)
