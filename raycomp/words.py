@@ -41,6 +41,7 @@ OK = "ok"
 CORRUPT_IMAGE = "corrupt_image"
 IMAGE_TOO_LARGE = "image_too_large"
 NO_IMAGE = "no_image"
+NOT_DOWNLOADED = "not_downloaded"
 IMAGE_FILE_MISSING = "image_file_missing"
 IMAGE_PATH_REFUSED = "image_path_refused"
 NO_CAPTION = "no_caption"
@@ -65,9 +66,10 @@ STATUSES = {
     OK: "scored; nothing wrong with it",
     CORRUPT_IMAGE: "the image bytes do not decode",
     IMAGE_TOO_LARGE: "more pixels than max_pixels; refused before decoding",
-    NO_IMAGE: "there is no image",
-    IMAGE_FILE_MISSING: "there is no file at the image's path",
-    IMAGE_PATH_REFUSED: "the image's path leads out of the table's folder, and of columns.root",
+    NO_IMAGE: "there is no image, or a list of several",
+    NOT_DOWNLOADED: "img2dataset's column status says that the image could not be fetched; not a bad row",
+    IMAGE_FILE_MISSING: "there is no file at the image's path, below the table's folder or columns.root",
+    IMAGE_PATH_REFUSED: "it lies outside the table folder; set columns.root to a folder above the images",
     NO_CAPTION: "the sample has no caption",
     EMPTY_CAPTION: "the caption is empty or white space",
     BAD_ENCODING: "the caption, or the name of its image, is not UTF-8",

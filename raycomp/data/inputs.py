@@ -5,10 +5,13 @@ import os
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from fsspec.utils import glob_translate
 from pyarrow import fs
 
@@ -343,7 +346,9 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
         listed = files = [item]
     else:
         raise refuse_input(pattern, f"no such file or folder: {item}")
-    known = {file: kind for file in files if (kind := _format(file))}
+    folders = {posixpath.dirname(file) for file in _list_images(files)}
+    left = [file for file in files if not _is_metadata(filesystem, file, folders)]
+    known = {file: kind for file in left if (kind := _format(file))}
     tars = {posixpath.splitext(file)[0] for file, kind in known.items() if kind == "tar"}
     is_packed = any(kind != LIST for kind in known.values())
     shards = [
@@ -362,7 +367,8 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
     if not shards:
         kinds = Counter(posixpath.splitext(file)[1].lower() or "no extension" for file in files)
         there = ", ".join(f"{count:,} of {kind}" for kind, count in kinds.most_common(4))
-        found = f"there are {there}" if there else "it is empty"
+        unpack = "; unpack it" * any(kind in (".zip", ".7z", ".rar", ".gz") for kind in kinds)
+        found = f"there are {there}{unpack}" if there else "it is empty"
         wanted = ", ".join([*FORMATS, *LISTS[:-1]])
         said = f"{item} names no file that ends in one of {wanted}; {found}"
         raise refuse_input(pattern, f"{said}{_LAYOUTS}")
@@ -375,6 +381,16 @@ def _list(filesystem: fs.FileSystem, item: str, info: fs.FileInfo | None, patter
         if not os.access(file, os.R_OK):
             raise refuse_input(pattern, f"no permission to read {file}")
     return shards
+
+
+def _is_metadata(filesystem: fs.FileSystem, file: str, folders: Collection[str]) -> bool:
+    """Whether a Parquet file describes the images in a folder of its stem (img2dataset), and holds none."""
+    stem, extension = posixpath.splitext(file)
+    if stem in folders and extension == ".parquet":
+        with suppress(pa.ArrowException, OSError):
+            names = {*pq.read_schema(file, filesystem=filesystem).names}
+            return {"url", "status"} <= names and names.isdisjoint(IMAGE_EXTENSIONS)
+    return False
 
 
 def _part_folder(pattern: str, prefix: str, columns: ColumnsConfig) -> list[ShardPath]:

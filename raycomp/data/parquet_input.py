@@ -71,8 +71,8 @@ def read_table(file: Any, shard: ShardPath, block_rows: int, filesystem: fs.File
 
     ``file`` is seekable. Images are bytes (IMAGE_COLUMNS) or paths on ``filesystem``. A path must resolve,
     links followed, to a regular file below the folder of the Parquet file; beyond MAX_MEMBER_BYTES it is
-    image_too_large. Any other path, and rows that img2dataset failed on, are no_image. Of a list of captions
-    the first text is used. A value that Python cannot represent makes its row bad_json.
+    image_too_large. Of a list of captions the first text is used, of a list of images the only
+    one. A value that Python cannot represent makes its row bad_json.
     Where the shard has stored embeddings no image is read, and a missing image does not count as a fault.
     The key is the column ``key``, else the row's number in nine digits, with ``row-`` before it where other
     rows have keys of their own. ``uid`` and ``url`` or ``URL`` are used where these columns exist. ``json``
@@ -143,6 +143,7 @@ def _read_batch(
         fields = {name: values[i] for name, values in columns.items()}
         # One image at a time: in Python it takes as much memory again as in Arrow.
         value = None if images is None else _values(batch.column(names.index(images)).slice(i, 1))[0]
+        value = value[0] if isinstance(value, list) and len(value) == 1 else value
         if isinstance(value, dict):
             value = value.get("path") if value.get("bytes") is None else value["bytes"]
         is_image = isinstance(value, bytes) and value is not _UNDECODABLE

@@ -10,6 +10,7 @@ neither on the order of the rows nor on the other files. Pairs of a list that ha
 import csv
 import io
 import json
+import os
 import posixpath
 import re
 import tarfile
@@ -17,7 +18,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, islice
+from contextlib import suppress
+from itertools import chain, groupby, islice
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -27,7 +29,7 @@ from pyarrow import fs
 from raycomp import words
 from raycomp.data import samples
 from raycomp.data.files import Folder, resolve
-from raycomp.data.inputs import FOLDER, LIST, LISTS, ShardPath, pair_texts, refuse_input
+from raycomp.data.inputs import FOLDER, IMAGE_EXTENSIONS, LIST, LISTS, ShardPath, pair_texts, refuse_input
 from raycomp.data.parquet import read_columns
 from raycomp.data.parquet_input import add_embeddings, extract_table, read_table
 from raycomp.words import OFFSET
@@ -40,6 +42,7 @@ _END_OF_TAR = bytes(1024)
 Offsets = Sequence[int | None]
 """The column ``offset`` of a shard's rows."""
 Item = TypeVar("Item")
+Shards = Sequence[ShardPath]
 # Two more attempts: an error arrives here only after the storage's own retries failed.
 READ_ATTEMPTS = 3
 # Doubled before the last attempt: a hung disk or mount is back within some seconds.
@@ -50,10 +53,20 @@ _THREADS = 8
 _AHEAD = 64
 _LARGEST_LIST = 1 << 28
 _LONGEST_FIELD = 1 << 24
-# Its byte order marks, as bytes that are not UTF-8 are read.
-_UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][-+]?\d{1,3})?")
-_ROWS = 16
+_ROWS, _MEMBERS, _SHARDS, _HEAD_BYTES = 16, 64, 4, 512
+# What files are whose name says something else, by their first bytes.
+_KINDS: dict[tuple[bytes, ...], str] = {
+    (b"version https://git-lfs",): "is a git-lfs pointer, not the file itself; fetch it: git lfs pull",
+    (b"\x1f\x8b", b"(\xb5/\xfd", b"\xfd7zXZ", b"BZh"): "is compressed; unpack it (gunzip, unzstd, unxz)",
+    (b"PK\3\4", b"7z\xbc\xaf"): "is a zip or 7z archive; unpack it and name its folder",
+    (b"ARROW1", b"\xff" * 4): "is an Arrow IPC file; write it as Parquet",
+    (b"PAR1",): "is Parquet without its end, or of another name; download it again, or name it .parquet",
+    (b"\xff\xfe", b"\xfe\xff"): "is UTF-16, must be UTF-8; convert it: iconv -f utf-16 -t utf-8",
+    (b"<",): "is html or xml, such as the error page of a download; download it again",
+}
+_LINK = "is a link to {}, out of its folder; copy the folder: cp -rL FOLDER NEW"
+_JSON = "a .jsonl has an object in each line; a .json a list of them, captions by file, or COCO's format"
 
 
 def read_shard(shard: ShardPath, block_rows: int) -> Iterator[pa.Table]:
@@ -406,7 +419,8 @@ def list_records(found: Any) -> list[Any] | None:
     if any(isinstance(one, dict) and isinstance(one.get("sentences"), list) for one in images):
         return [_from_karpathy(one) if isinstance(one, dict) else one for one in images]
     if not isinstance(found.get("annotations"), list):
-        return [{"file_name": name, "caption": value} for name, value in found.items()]
+        rows = {name: one if isinstance(one, dict) else {"caption": one} for name, one in found.items()}
+        return [{"file_name": name, **row} for name, row in rows.items()]
     captions: dict[Any, list[Any]] = {}
     for one in found["annotations"]:
         if isinstance(one, dict):
@@ -431,12 +445,83 @@ def _to_entry(fields: Any, shard: ShardPath) -> Entry:
     image = samples.find_column(fields, shard.columns.image, samples.IMAGE_COLUMNS)
     caption = fields.get(samples.find_column(fields, shard.columns.caption, samples.CAPTION_COLUMNS) or "")
     path = fields.get(image or "")
+    path = path[0] if isinstance(path, list) and len(path) == 1 else path
     own = {name: value for name, value in fields.items() if name != image}
     captions = caption if isinstance(caption, list) else [caption]
     return Entry(path if isinstance(path, str) and path else None, captions, own, names=tuple(fields))
 
 
 _READERS = dict(zip(LISTS, (_read_csv, _read_csv, _read_lines, _read_lines, _read_json), strict=True))
+
+
+def explain_faults(shards: Shards) -> str:
+    """Return what is wrong with one of the first shards, after "; "; nothing where it cannot be seen."""
+    with suppress(OSError, samples.BrokenShard):
+        return next((f"; {cause}" for shard in shards[:_SHARDS] if (cause := _explain_shard(shard))), "")
+    return ""
+
+
+def _name_kind(head: bytes) -> str | None:
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    return next((said for magic, said in _KINDS.items() if start.startswith(magic)), None)
+
+
+def _explain_shard(shard: ShardPath) -> str | None:
+    filesystem, path = resolve(shard.uri)
+    statuses, folder = set(), path if shard.members else posixpath.dirname(path)
+    for row in next(read_shard(shard, _ROWS)).to_pylist():
+        place = posixpath.join(folder, row[words.KEY])
+        if row[words.STATUS] == words.IMAGE_PATH_REFUSED and os.path.islink(place):
+            return f"image {row[words.KEY]} {_LINK.format(os.readlink(place))}"
+        if row[words.IMAGE] and (said := _name_kind(row[words.IMAGE])):
+            return f"image {row[words.KEY]} {said}"
+        statuses.add(row[words.STATUS])
+    if shard.members or words.OK in statuses:
+        return None
+    with filesystem.open_input_stream(path) as file:
+        if not statuses.isdisjoint((*words.SHARD_STATUSES, words.BAD_JSON, words.BAD_ROW)):
+            line, *_ = head = bytes(file.read(_HEAD_BYTES)).lstrip().split(b"\n")
+            start = f"starts with {line[:20] + b' ... ' + line[-9:]!r}" if any(head) else "is empty, 0 bytes"
+            more = f"; {_JSON}" if "json" in shard.name else ""
+            return f"{shard.name} {_name_kind(line) or start}{more}"
+        if shard.format != "tar":
+            return None
+        names = [name for name, *_ in islice(samples.iter_members(file), _MEMBERS)]
+    if max(Counter(key for key, _ in groupby(posixpath.splitext(name)[0] for name in names)).values()) > 1:
+        said = "sort them: mkdir NEW; tar -xf OLD.tar -C NEW; tar --sort=name -cf NEW.tar -C NEW ."
+        return f"{shard.name} has the members of a sample, such as {names[0]}, not in a row; {said}"
+    said = f"a sample is an image ({', '.join(IMAGE_EXTENSIONS[:4])} ...) and its .txt or .json, next to it"
+    return f"{shard.name} starts with {', '.join(names[:3])}; {said}, of one name up to the first dot"
+
+
+def _explain_paths(shard: ShardPath, images: Sequence[str]) -> str | None:
+    """Return why no image is at the paths of a list, and the cure; None where one is there."""
+    filesystem, path = resolve(shard.uri)
+    folder, root = posixpath.dirname(path), shard.columns.root
+    is_there = lambda one: isinstance(samples.open_image(filesystem, folder, one, root), bytes)  # noqa: E731
+    if any(map(is_there, images)):
+        return None
+    image, place = images[0], posixpath.join(root or folder, images[0])
+    if isinstance(filesystem, fs.LocalFileSystem) and os.path.islink(place):
+        return f"{image!r} {_LINK.format(os.readlink(place))}"
+    if "." not in image and (len(image) > 200 or shard.uri.lower().endswith(".json")):
+        return f"{image[:24]!r} is not a path; images are bytes, or paths of files; {_JSON}"
+    for other in (image.replace("\\", "/"), image.strip(), re.sub(r"#\d+$", "", image)):
+        if other != image and is_there(other):
+            return f"such as {image!r}, but {other!r} is; write its paths so"
+    there = Folder(posixpath.dirname(shard.uri))
+    inner = [there.at(name) for name in there.list_folders() if there.exists(name, image)]
+    cure = f"add --columns.root {inner[0]}" if len(inner) == 1 else "set columns.root to their folder"
+    return f"such as {image[:80]!r} below {root or folder}; {cure}"
+
+
+def _explain_names(shard: ShardPath, names: Sequence[str]) -> str | None:
+    """Return why a table has no column of images or captions, where that can be seen."""
+    if any(re.search(r"\||^https?://|\.(jpe?g|png|webp|gif)$", name, re.IGNORECASE) for name in names):
+        return f"its first line is {', '.join(names)[:60]}; write a header such as image,caption"
+    folder, name = posixpath.split(posixpath.splitext(shard.uri)[0])
+    is_there = name in Folder(folder).list_folders()
+    return f"it describes images of its folder, input={folder}/{name}" if is_there else None
 
 
 def _say_column(name: str) -> str:
@@ -459,34 +544,30 @@ def check_tables(shards: Sequence[ShardPath], needs_captions: bool = True) -> No
             names = list(dict.fromkeys(name for entry in entries for name in entry.names))
             images = [entry.path for entry in entries if entry.path]
         else:
-            names, images = _read_parquet(shard)
+            entries, (names, images) = [], _read_parquet(shard)
         if not names:
             continue  # an empty or unreadable table has a status of its own
-        if names[0].startswith(_UTF_16):
-            said = "is UTF-16, must be UTF-8; convert it, for instance with iconv -f utf-16 -t utf-8"
-            raise refuse_input(shard.uri, said)
+        is_csv = shard.uri.lower().endswith((".csv", ".tsv"))
+        if is_csv and (kind := _name_kind(names[0].encode(errors="surrogateescape"))):
+            raise refuse_input(shard.uri, kind)
         columns = {"image": (shard.columns.image, samples.IMAGE_COLUMNS)}
         if needs_captions:
             columns["caption"] = shard.columns.caption, samples.CAPTION_COLUMNS
         for what, (own, usual) in columns.items():
-            if samples.find_column(names, own, usual) is None:
+            name = samples.find_column(names, own, usual)
+            if name and entries and entries[0].names.count(name) > 1:
+                raise refuse_input(shard.uri, f"has two columns {name}; rename one")
+            if name is None:
                 missing = f"no column {own}" if own else f"none of the columns {', '.join(usual)}"
                 there = ", ".join(map(_say_column, names))[:300]
                 said = f"name the {what} column by columns.{what}, its columns are {there}"
-                raise refuse_input(shard.uri, f"has {missing}; {said}")
+                raise refuse_input(shard.uri, f"has {missing}; {_explain_names(shard, names) or said}")
         url = next((image for image in images if image.startswith(("http://", "https://"))), None)
         if url is not None:
             said = f"its images are urls, such as {url[:80]!r}"
             raise refuse_input(shard.uri, f"{said}; download first, for instance with img2dataset")
-        filesystem, path = resolve(shard.uri)
-        folder, root = posixpath.dirname(path), shard.columns.root
-        opened = (samples.open_image(filesystem, folder, image, root) for image in images)
-        if images and not any(isinstance(one, bytes) for one in opened):
-            place = Folder(posixpath.dirname(shard.uri))
-            inner = [place.at(name) for name in place.list_folders() if place.exists(name, images[0])]
-            cure = f"add --columns.root {inner[0]}" if len(inner) == 1 else "set columns.root to their folder"
-            said = f"such as {images[0][:80]!r} below {root or folder}; {cure}"
-            raise refuse_input(shard.uri, f"none of its first images is there, {said}")
+        if images and (cause := _explain_paths(shard, images)):
+            raise refuse_input(shard.uri, f"none of its first images is there, {cause}")
 
 
 def _read_parquet(shard: ShardPath) -> tuple[list[str], list[str]]:
@@ -505,7 +586,9 @@ def _read_parquet(shard: ShardPath) -> tuple[list[str], list[str]]:
             if twice := next((name for name in names if name in used and names.count(name) > 1), None):
                 raise refuse_input(shard.uri, f"has two columns {twice}; rename one")
             image = samples.find_column(names, shard.columns.image, samples.IMAGE_COLUMNS)
-            is_text = image and pa.types.is_string(parquet.schema_arrow.field(image).type)
+            kind = parquet.schema_arrow.field(image).type if image else pa.null()
+            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+            is_text = str(kind) in ("string", "large_string", "string_view")
             first = next(parquet.iter_batches(_ROWS, columns=[image]), None) if is_text else None
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return [], []

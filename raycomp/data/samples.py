@@ -220,6 +220,8 @@ def make_row(
     none is needed.
     """
     caption = decode_text(found)
+    if image in (None, words.NO_IMAGE) and str(fields.get("status")).startswith("failed_to_"):
+        image = words.NOT_DOWNLOADED
     has_image = image is not None or shard.embeddings is not None
     status = check_sample(has_image, found is not None, caption, bad_json)
     return SampleRow(
@@ -522,8 +524,8 @@ def _samples(stream: Any) -> Iterator[tuple[str, Members, int]]:
         for name, data, next_end in iter_members(stream):
             start, end = end, next_end
             split = _split(name)
-            if split is None:
-                continue
+            if split is None or posixpath.basename(name).startswith("._"):
+                continue  # of no sample, or of macOS, next to a file
             if split[0] != key or split[1] in members:
                 if key is not None:
                     yield key, members, offset

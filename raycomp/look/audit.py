@@ -37,7 +37,6 @@ from raycomp.run.run import (
     Run,
     Say,
     check_bad_rows,
-    check_bad_shards,
     describe_dropped,
     name_dropped,
     note_examples,
@@ -247,9 +246,8 @@ def audit(config: AuditConfig, out: str, say: Say = print) -> dict[str, Any]:
                 statuses.update(found)
                 languages.update(spoken)
                 note_examples(broken, ((status, name) for status, names in own.items() for name in names))
-            check_bad_rows("input", statuses, config.max_bad_fraction)
             lost = [name for status in words.SHARD_STATUSES for name in broken.get(status, ())]
-            check_bad_shards(statuses, len(shards), config.max_bad_fraction, lambda: lost)
+            check_bad_rows("input", statuses, config.max_bad_fraction, "rows", shards, lambda: lost)
             run.end_dry_run()
             name, count = (*languages.most_common(1), (None, 0))[0]
             main = name if count > _MAIN_SHARE * languages.total() else None

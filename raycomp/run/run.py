@@ -51,6 +51,7 @@ from raycomp.config.commands import name_command
 from raycomp.core.near import Shared
 from raycomp.data import files, runs
 from raycomp.data.files import Folder
+from raycomp.data.reader import Shards, explain_faults
 from raycomp.data.runs import FINISHED
 from raycomp.report.page import INDEX, link_index
 from raycomp.run.executor import GPU_KIND, GPUS, SCORERS, Stats
@@ -60,7 +61,9 @@ from raycomp.run.progress import keep_events, log_event, name_bottleneck
 from raycomp.words import OK
 
 # Sound samples that cannot be used.
-_UNUSED = (words.CONTAMINATED, words.NO_PRIMITIVE)
+_UNUSED = (words.CONTAMINATED, words.NO_PRIMITIVE, words.NOT_DOWNLOADED)
+Counts = Mapping[str, int]
+Names = Callable[[], Sequence[str]]
 _MEANINGS = {**words.STATUSES, **words.CONTINUAL_STATUSES, **words.PICTURE_STATUSES}
 
 
@@ -107,31 +110,31 @@ def list_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {status}" for status, count in counts.items())
 
 
-def check_bad_rows(said: str, counts: Mapping[str, int], most_bad: float, what: str = "rows") -> None:
+def check_bad_rows(
+    said: str, counts: Counts, most_bad: float, what: str = "rows", shards: Shards = (), names: Names = list
+) -> None:
     """Raise NoneUsable where all rows are bad, TooMuchBadData where the bad share exceeds ``most_bad``.
 
-    ``said``: the input, as errors name it.
+    ``said``: the input, as errors name it; ``names()``: those of its ``shards`` that are lost, limited alike.
     """
     num_rows, bad = _count_rows(counts), _count_bad(counts)
     sound = {status: counts[status] for status in _UNUSED if counts.get(status)}
     if sum(bad.values()) == num_rows - sum(sound.values()):
-        reasons = list_counts(bad | sound) or "no rows"
-        raise NoneUsable(f"{said}: none of {num_rows:,} {what} can be used ({reasons}){_say_cures(bad)}")
-    _refuse(said, bad, num_rows, what, "max_bad_fraction", most_bad)
-
-
-def check_bad_shards(
-    counts: Mapping[str, int], num: int, most: float, name_lost: Callable[[], Sequence[str]]
-) -> None:
-    """Raise TooMuchBadData, naming some, where too many of ``num`` shards cannot be read to their end."""
-    bad = {status: counts[status] for status in words.SHARD_STATUSES if counts.get(status)}
-    num_bad = sum(bad.values())
-    if num_bad > exact_share(most, num):
+        reasons = f"({list_counts(bad | sound) or 'no rows'}){_explain(bad | sound)}{explain_faults(shards)}"
+        raise NoneUsable(f"{said}: none of {num_rows:,} {what} can be used {reasons}")
+    _refuse(said, bad, num_rows, what, "max_bad_fraction", most_bad, shards)
+    lost = {status: counts[status] for status in words.SHARD_STATUSES if shards and counts.get(status)}
+    if sum(lost.values()) > exact_share(most_bad, len(shards)):
+        there = names()
         raise TooMuchBadData(
-            f"input: {num_bad:,} of {num:,} shards cannot be read to their end ({list_counts(bad)}), such as "
-            f"{', '.join(name_lost()[:_MOST_SHARDS])}; more than max_bad_fraction={most}: restore them, or "
-            "set a higher limit"
+            f"{said}: {sum(lost.values()):,} of {len(shards):,} shards cannot be read to their end "
+            f"({list_counts(lost)}), such as {', '.join(there[:5])}; more than max_bad_fraction={most_bad}: "
+            f"restore them, or set a higher limit{explain_faults([s for s in shards if s.name in there])}"
         )
+
+
+def _explain(bad: Iterable[str]) -> str:
+    return "".join(f"; {status}: {_MEANINGS[status]}" for status in bad if status in _MEANINGS)
 
 
 def check_bad_pictures(
@@ -162,12 +165,10 @@ def describe_dropped(
         if not count or status in words.ALIGNED_STATUSES or status not in _MEANINGS:
             continue
         verb = "is" if count == 1 else "are"
-        of = f"{count:,} of {num_rows:,} {what}"
-        if status in words.SHARD_STATUSES:
-            of = f"{count:,} shard{'s' * (count > 1)}"
+        of = "the shards" if status in words.SHARD_STATUSES else f"{num_rows:,} {what}"
         names = (examples or {}).get(status, ())
         example = f", such as {', '.join(names)}" if names else ""
-        lines.append(f"{said}: {of} {verb} {status} ({_MEANINGS[status]}){example}; left out")
+        lines.append(f"{said}: {count:,} of {of} {verb} {status} ({_MEANINGS[status]}){example}; left out")
     return lines
 
 
@@ -195,38 +196,28 @@ def _count_rows(counts: Mapping[str, int]) -> int:
 
 
 def _count_bad(counts: Mapping[str, int]) -> dict[str, int]:
-    sound = (
-        *words.ALIGNED_STATUSES,
-        words.DUPLICATE_UID,
-        words.REMOVED,
-        words.NOT_IN_SUBSET,
-        words.HELD_OUT,
-        *_UNUSED,
-    )
+    sound = {*words.ALIGNED_STATUSES, *_UNUSED, words.DUPLICATE_UID, words.REMOVED}
+    sound |= {words.NOT_IN_SUBSET, words.HELD_OUT}
     return {status: count for status, count in sorted(counts.items()) if count and status not in sound}
 
 
-def _refuse(said: str, bad: Mapping[str, int], num_rows: int, what: str, option: str, most: float) -> None:
+def _refuse(
+    said: str, bad: Mapping[str, int], num_rows: int, what: str, option: str, most: float, shards: Shards = ()
+) -> None:
     """Raise TooMuchBadData where the share of bad rows exceeds what the option allows."""
     num_bad = sum(bad.values())
     if num_bad > exact_share(most, num_rows):
         raise TooMuchBadData(
             f"{said}: {num_bad / num_rows:.1%} of {num_rows:,} {what} cannot be used ({list_counts(bad)}), "
-            f"more than {option}={most}; repair them, or set a higher limit{_say_cures(bad)}"
+            f"more than {option}={most}; repair them, or set a higher limit"
+            f"{_explain(bad)}{explain_faults(shards)}"
         )
-
-
-def _say_cures(bad: Mapping[str, int]) -> str:
-    """Return the meanings of statuses that name an option or a cause, for an error."""
-    cures = {**words.STATUSES, words.IMAGE_PATH_REFUSED: "set columns.root to a folder above the images"}
-    named = (words.UID_CONFLICT, words.IMAGE_PATH_REFUSED)
-    return "".join(f"; {status}: {cures[status]}" for status in named if status in bad)
 
 
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
 OUTPUTS = (*"scores metadata marks subset shards negatives exports state judges".split(), "context.parquet")
 """The results of a command that names no others: sub-folders, and files at the top."""
-_MOST_EXAMPLES, _MOST_SHARDS = 10, 5
+_MOST_EXAMPLES = 10
 _LONGEST_LINE, _OF_A_START = 2000, (files.RUN, files.LEASE)
 _RESUMABLE = (OSError, LeaseLost, ClusterFailed)
 Say = Callable[[str], None]

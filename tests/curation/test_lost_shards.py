@@ -23,9 +23,10 @@ def test_the_limit_on_bad_data_counts_shards(tiny_scorer, tmp_path):
     said = str(error.value)
     assert said.startswith("input: 2 of 4 shards cannot be read to their end (1 truncated_shard, 1 unrea")
     assert f"such as {first.name}, {second.name}; more than max_bad_fraction=0.05" in said
+    assert said.endswith(f"; {first.name} is a git-lfs pointer, not the file itself; fetch it: git lfs pull")
     run = raycomp.curate(replace(config, max_bad_fraction=0.5), str(tmp_path / "out-2"))
     assert run["funnel"]["dropped"]["unreadable_shard"] == 1
-    assert [one for one in run["warnings"] if one.startswith("input: 1 shard is unreadable_shard")]
+    assert [one for one in run["warnings"] if one.startswith("input: 1 of the shards is unreadable_shard")]
     config = AuditConfig(input=config.input, scorer=tiny_scorer)
     run = audit(config, str(tmp_path / "audit"))
     assert [one for one in run["warnings"] if f"such as {first.name}" in one]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from raycomp.cli import main
-from raycomp.config import ClusterConfig, override
+from raycomp.config import ClusterConfig, TooMuchBadData, override
 from raycomp.config.options import Machine
 from raycomp.curation.score import score as plans
 from raycomp.curation.score.score import plan, take_sample
@@ -38,10 +38,13 @@ def test_a_broken_first_shard_does_not_count(tiny_scorer, tmp_path):
     (tmp_path / "large").unlink()
     for data in (whole[: len(whole) // 2], b"no tar " * 999, b"", large):
         first.write_bytes(data)
-        text = plan(by_cpi(input=str(tmp_path), scorer=tiny_scorer))
+        text = plan(by_cpi(input=str(tmp_path), scorer=tiny_scorer, max_bad_fraction=0.5))
         count = int(re.search(r"samples +about ([0-9,]+)", text)[1].replace(",", ""))
         assert count == pytest.approx(60 + 20 * len(data) / len(whole), rel=0.1), data[:9]
         assert "00000.tar: incomplete" in text, data[:9]
+    first.write_bytes(b"PK\3\4")
+    with pytest.raises(TooMuchBadData, match=r"1 of 4 shards cannot .*; 00000\.tar is a zip or 7z archive"):
+        plan(by_cpi(input=str(tmp_path), scorer=tiny_scorer))
 
 
 def test_small_shards_are_measured_together_and_read_before_they_are_timed(tmp_path, monkeypatch):

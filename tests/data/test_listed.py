@@ -1,7 +1,11 @@
 """Lists of single images, and folders of images with texts: what is a sample, and what is wrong with it."""
 
+import io
 import json
 import os
+import re
+import tarfile
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +15,8 @@ import pytest
 from raycomp.config.shared import ColumnsConfig
 from raycomp.data import inputs, reader
 from raycomp.data.inputs import expand_input, fingerprint_shards
-from raycomp.data.reader import check_tables, extract, read_shard
+from raycomp.data.reader import check_tables, explain_faults, extract, read_shard
+from raycomp.run.run import check_bad_rows
 
 CAPTIONS = ["a dog", "two cats", "a red ball"]
 
@@ -206,16 +211,25 @@ def test_columns_and_root_are_named(tmp_path):
 
 
 def test_what_cannot_be_right_is_refused_at_once(new_folder):
-    no_captions = r"holds 3 images and no captions; write captions\.csv"
+    no_captions = r"holds 6 images and no captions; write captions\.csv"
     for name, text, said in [
         ("a.csv", "foto,said\n0.jpg,a\n", r"the image column by columns\.image, its columns are foto, said"),
         ("a.csv", "image,said\n0.jpg,a\n", r"name the caption column by columns\.caption"),
         ("a.jsonl", '{"image": "https://a.org/0", "caption": "a"}', "download first"),
         ("a.csv", "image,caption\nx/0.jpg,a\n", r"none of its first images is there, .*columns\.root"),
+        ("a.csv", "image,caption\n0.jpg ,a\n", r"such as '0\.jpg ', but '0\.jpg' is; write its paths so"),
+        ("a.csv", "image,caption\nb\\0.jpg,a\n", r"but 'b/0\.jpg' is"),
+        ("a.tsv", "image\tcaption\n0.jpg#0\ta\n", r"but '0\.jpg' is"),
+        ("a.csv", "image,caption,caption\n0.jpg,a,\n", "has two columns caption; rename one"),
+        ("a.tsv", "0.jpg\ta dog\n1.jpg\ta cat\n", r"its first line is 0\.jpg, a dog; write a header"),
+        ("a.csv", "image| caption\n0.jpg| a\n", r"its first line is image\| caption; write a header"),
+        ("a.csv", "version https://git-lfs.github.com/spec/v1\nx", "is a git-lfs pointer"),
+        ("captions.json", '{"images": [], "info": 1}', "'images' is not a path; .*a list of them, captions"),
         ("a.docx", "", no_captions),
     ]:  # fmt: skip
         folder = new_folder()
         write_images(folder)
+        write_images(folder / "b")
         (folder / name).write_text(text)
         with pytest.raises(ValueError, match=said) as error:
             check_tables(expand_input(str(folder)))
@@ -230,8 +244,86 @@ def test_what_cannot_be_right_is_refused_at_once(new_folder):
     path = folder / "a.parquet"
     pq.write_table(pa.table({"image": [b"x"], "text": ["a"]}), path)
     check_tables(expand_input(str(path)))
-    pq.write_table(pa.table({"image": ["https://a.org/0"], "caption": ["a"]}), path)
-    with pytest.raises(ValueError, match=r"its images are urls, such as .*; download first"):
-        check_tables(expand_input(str(path)))
+    urls = pa.array(["https://a.org/0"])
+    for column in (urls, urls.cast(pa.large_string()), urls.dictionary_encode()):
+        pq.write_table(pa.table({"image": column, "caption": ["a"]}), path)
+        with pytest.raises(ValueError, match=r"its images are urls, such as .*; download first"):
+            check_tables(expand_input(str(path)))
     with pytest.raises(ValueError, match=r"^columns\.captions='all': has no effect on parquet shards"):
         expand_input(str(path), columns=ColumnsConfig(captions="all"))
+
+
+def test_what_lies_in_an_input_that_cannot_be_read_is_said(new_folder):
+    """Also of images; a tar that can be read is explained only where no row of it can be used."""
+    image, text = ("0.jpg", b"image"), ("0.txt", b"a dog")
+    more = ("1.jpg", b"image"), ("1.txt", b"a cat")
+    line = json.dumps({"image": "0.jpg", "caption": "a"})
+    for name, data, said in [
+        ("a.tar", b"\x1f\x8b", "a.tar is compressed; unpack it"),
+        ("a.tar", b"PK\3\4", "a.tar is a zip or 7z archive; unpack it and name its folder"),
+        ("a.tar", b"\n<!DOCTYPE html>", "a.tar is html or xml, such as the error page"),
+        ("a.tar", b"", "a.tar is empty, 0 bytes"),
+        ("a.parquet", b"version https://git-lfs.github.com", "a.parquet is a git-lfs pointer"),
+        ("a.parquet", b"ARROW1\0\0", "a.parquet is an Arrow IPC file"),
+        ("a.parquet", b"PAR1" + bytes(9), "a.parquet is Parquet without its end"),
+        ("a.parquet", b"nothing known", r"a.parquet starts with b'nothing known"),
+        ("a.jsonl", f"[{line}]".encode(), r"starts with b'\[.*\]'; a .jsonl has an object in each"),
+        ("a.jsonl", f"{line},\n{line},".encode(), r"\},'; a .jsonl has an object in each line"),
+        ("captions.json", f"{line}\n{line}\n".encode(), "starts with .*; a .jsonl has an object in"),
+        ("a.tar", [image, more[0], text, more[1]], "members of a sample, such as 0.jpg, not in a row; sort"),
+        ("a.tar", [("0.img", b"x"), ("0.cap", b"a")], "a.tar starts with 0.img, 0.cap; a sample is an image"),
+        ("a.tar", [("0.jpg", b"<html>"), text], "image 0 is html or xml"),
+        ("a.tar", [image, text, *more, image], "$"),
+    ]:  # fmt: skip
+        path = new_folder() / name
+        if isinstance(data, list):
+            with tarfile.open(path, "w") as tar:
+                for member, value in data:
+                    info = tarfile.TarInfo(member)
+                    info.size = len(value)
+                    tar.addfile(info, io.BytesIO(value))
+        else:
+            path.write_bytes(data)
+        assert re.search(f"^{said}" if said == "$" else said, explain_faults(expand_input(str(path)))), said
+    for name in ("list.csv", "0.txt"):
+        folder = new_folder()
+        write_images(folder.parent)
+        (folder / "0.jpg").symlink_to("../0.jpg")
+        (folder / name).write_text("image,caption\n0.jpg,a\n")
+        cause = explain_faults(expand_input(str(folder)))
+        assert cause.startswith("; image 0.jpg is a link to ../0.jpg, out of its folder; copy"), cause
+
+
+def test_a_single_image_in_a_list_and_captions_in_an_object_are_read(tmp_path):
+    write_images(tmp_path)
+    rows = [{"image": ["0.jpg"], "caption": "a dog"}, {"image": ["0.jpg", "1.jpg"], "caption": "two"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "captions.json").write_text(json.dumps({"1.jpg": {"caption": "a cat", "split": "x"}}))
+    image = [{"bytes": b"x", "path": None}]
+    pq.write_table(
+        pa.table({"image": [image, [*image, *image]], "caption": ["a", "b"]}), tmp_path / "p.parquet"
+    )
+    assert [row["status"] for row in read(tmp_path / "a.jsonl")] == ["ok", "no_image"]
+    assert [row["caption"] for row in read(tmp_path / "captions.json")] == ["a cat"]
+    assert [row["status"] for row in read(tmp_path / "p.parquet")] == ["ok", "no_image"]
+
+
+def test_img2datasets_failed_rows_and_its_table_beside_a_folder(tmp_path):
+    """Failed downloads are not bad rows; a table without images describes the folder of its name."""
+    names = {"url": ["https://a.org/0", "https://a.org/1"], "caption": ["a dog", "a cat"]}
+    names |= {"status": ["success", "failed_to_download"]}
+    (tmp_path / "packed").mkdir()
+    pq.write_table(pa.table({**names, "jpg": [b"x", None]}), tmp_path / "packed/0.parquet")
+    found = [row["status"] for row in read(tmp_path / "packed")]
+    assert found == ["ok", "not_downloaded"]
+    check_bad_rows("input", Counter(found), 0.0)
+    write_images(tmp_path / "files/00000")
+    (tmp_path / "files/00000/0.txt").write_text("a dog")
+    table = tmp_path / "files/00000.parquet"
+    pq.write_table(pa.table(names), table)
+    assert [row["key"] for row in read(tmp_path / "files") if row["status"] == "ok"] == ["00000/0.jpg"]
+    with pytest.raises(ValueError, match=rf"input={tmp_path}/files/00000$"):
+        check_tables(expand_input(str(table)))
+    listed = {"file_name": ["00000/0.jpg"], "caption": ["a"], "url": ["x"]}
+    pq.write_table(pa.table(listed), table)  # it names the images of that folder
+    assert [row["status"] for row in read(tmp_path / "files")] == ["ok"]

@@ -231,6 +231,11 @@ def test_equals_webdataset(tmp_path):
 _WEBDATASET_MEMBER = re.compile(r"^(?!__[^/]*__(?:$|/))((?:.*/|)[^.]+)[.]([^/]*)$")
 
 
+def test_what_macos_keeps_beside_a_file_parts_no_sample():
+    members = [(f"d/{dot}0.{kind}", b"x") for kind in ("jpg", "txt") for dot in ("._", "")]
+    assert statuses(raw_tar(members)) == [("d/0", "ok")]
+
+
 def test_names_are_cut_as_webdatasets_pattern_cuts_them():
     rng = random.Random(0)
     parts = ["a", "b", ".", "..", "/", "//", "__", "___", "jpg", ".jpg", "./", "__x__", "\u00e9", " "]

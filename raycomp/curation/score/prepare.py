@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ import pyarrow as pa
 from raycomp import words
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.near import VIEW_SIDE, hash_view, measure_look
+from raycomp.core.selection import from_keys
 from raycomp.curation.config import AttributeConfig, NonceConfig
 from raycomp.curation.score.columns import to_text
-from raycomp.curation.select.filters import REMOVED_CONTENT, blank_rows, load_removed, note_matched
+from raycomp.curation.select.filters import KEYS_MATCHED, REMOVED_CONTENT, blank_rows, load_removed
 from raycomp.data import parquet
 from raycomp.language.phrases import make_counterfactual
 from raycomp.models.architecture import NonceMaker, ScorerSpec, load_tokens
@@ -50,7 +52,9 @@ def prepare(
     removal = load_removed(removed) if removed else None
     if removal is not None:
         is_removed_N, matched = removal.find_rows(table)
-        table = note_matched(blank_rows(table, is_removed_N, REMOVED_CONTENT), matched)
+        table = blank_rows(table, is_removed_N, REMOVED_CONTENT)
+        found = [[*chain(*map(from_keys, matched.values()))], *[[]] * len(table)][: len(table)]
+        table = table.append_column(KEYS_MATCHED, pa.array(found, pa.list_(pa.string())))
     statuses, num = table[words.STATUS].to_pylist(), len(table)
     looks: list[Picture] = [(None,) * len(PICTURE_SCHEMA)] * num
     sizes: list[tuple[int | None, int | None]] = [(None, None)] * num

@@ -60,7 +60,7 @@ from raycomp.data.runs import STATE
 from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.run.executor import CPUS, READ, SCORERS, Part, Pass, Stage, Stats, merge_parts, read_parts
 from raycomp.run.local import Session
-from raycomp.run.run import check_bad_rows, check_bad_shards
+from raycomp.run.run import check_bad_rows
 from raycomp.run.work import Phase, map_files, map_tasks
 from raycomp.schema import aligned_schema, attributed_schema, scores_schema
 from raycomp.table import Cell, Column, Table, format_facts
@@ -172,14 +172,13 @@ def score(scoring: Scoring) -> tuple[dict[str, Stats], dict[str, Any]]:
     aligned = [scoring.aligned_uri(ordinal) for ordinal in ordinals]
     states = [scoring.reuse.states.get(ordinal) for ordinal in ordinals]
     statuses = stats["align"].statuses
-    check_bad_rows("input", statuses, config.max_bad_fraction)
 
     def name_lost() -> list[str]:
         found = (parquet.read_columns(uri, [words.STATUS])[words.STATUS].to_pylist() for uri in aligned)
         pairs = zip(scoring.shards, found, strict=True)
         return [shard.name for shard, own in pairs if not {*words.SHARD_STATUSES}.isdisjoint(own)]
 
-    check_bad_shards(statuses, len(scoring.shards), config.max_bad_fraction, name_lost)
+    check_bad_rows("input", statuses, config.max_bad_fraction, "rows", scoring.shards, name_lost)
 
     def cut() -> dict[str, Any]:
         conflicts = mark_duplicates(aligned, sum(statuses.values()), work)[words.UID_CONFLICT]
@@ -520,7 +519,7 @@ def plan(config: CurateConfig) -> str:
     spec = describe_scorer(config.scorer)
     check_embeddings(shards, config.scorer.model, spec.embedding_dim)
     sample = take_sample(shards, sizes)
-    million, device = _time_stages(config, spec, sample)
+    million, device = _time_stages(config, spec, sample, shards)
     samples = round(sample.num_rows * sum(sizes) / sample.num_bytes)
     names, passed_over = (
         part[0] if len(part) == 1 else f"{len(part):,} shards ({', '.join(part[:1])}, ...)"
@@ -584,7 +583,7 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int]) -> TimedRows:
             (whole if rows == found.total() else partial)[index] = rows
     chosen = whole or dict(list(partial.items())[:1])
     if not chosen:
-        check_bad_rows("input", statuses, 1.0)
+        check_bad_rows("input", statuses, 1.0, shards=shards)
     started = time.perf_counter()
     blocks = (islice(read_shard(shards[index], _BLOCK_ROWS), NUM_ROWS // _BLOCK_ROWS) for index in chosen)
     table = pa.concat_tables(chain.from_iterable(blocks))
@@ -599,7 +598,9 @@ def take_sample(shards: Sequence[ShardPath], sizes: Sequence[int]) -> TimedRows:
     return TimedRows(table, read_s, num_rows, num_bytes, names, passed_over, others if is_whole else None)
 
 
-def _time_stages(config: CurateConfig, spec: ScorerSpec, sample: TimedRows) -> tuple[dict[str, float], str]:
+def _time_stages(
+    config: CurateConfig, spec: ScorerSpec, sample: TimedRows, shards: Sequence[ShardPath]
+) -> tuple[dict[str, float], str]:
     """Run every stage over the sample in this process; return seconds per million samples by stage, and the
     device. All rows are decoded. Raises as ``curate`` where the sample is the whole input."""
     seconds, table, device = {READ: sample.read_s / len(sample.table) * 1e6}, sample.table, ""
@@ -613,9 +614,8 @@ def _time_stages(config: CurateConfig, spec: ScorerSpec, sample: TimedRows) -> t
         statuses = table[words.STATUS].to_pylist()
         if stage.name == "decode":
             others, most_bad = sample.statuses, config.max_bad_fraction
-            check_bad_rows(
-                "input", Counter(statuses) + (others or Counter()), 1 if others is None else most_bad
-            )
+            counts, most_bad = Counter(statuses) + (others or Counter()), 1 if others is None else most_bad
+            check_bad_rows("input", counts, most_bad, "rows", shards, lambda: sample.passed_over)
         if stage.name == "align":
             # As many usable rows as are attributed; the choice of rows does not affect time.
             usable = np.flatnonzero([status == words.OK for status in statuses])

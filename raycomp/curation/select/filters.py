@@ -56,7 +56,6 @@ _FOREIGN = {
     re.compile(r"(0\.0\.0\.0|127\.0\.0\.1|::1?)\s+\S"): "is of a hosts file; write the domain alone",
     re.compile(r"(?!.*://|\*\.[^*]*$).*\*"): "has a *, read in *.DOMAIN only; write what it stands for",
 }
-_NO_DOMAIN = re.compile(r".*[\s/@,;:|^]")
 
 
 def hash_keys(kind: str, values: Sequence[str | None]) -> np.ndarray:
@@ -156,9 +155,6 @@ def read_lists(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[st
             said = f"must have a column {', '.join(kinds)}, has {', '.join(table.column_names)}"
             raise ValueError(f"{option}={uri!r}: {said}")
         lists = {kind: table[kind].cast(pa.string()).drop_null().to_pylist() for kind in there}
-        for value in lists.get(DOMAIN, ()):
-            said = "in its column domain is not a domain; write one such as example.org, or a column url"
-            _check_entry(option, uri, repr(value), value, {_NO_DOMAIN: said} | _FOREIGN)
         lists |= {STEM: lists[words.KEY]} if words.KEY in lists else {}
     else:
         try:
@@ -167,21 +163,15 @@ def read_lists(option: str, uri: str, kinds: Sequence[str]) -> dict[str, list[st
             said = f"must be UTF-8 text with {_WANTED} in each line, .csv, .tsv or .parquet"
             raise ValueError(f"{option}={uri!r}: {said}") from error
         lists = {}
-        for number, value in enumerate(map(str.strip, lines), 1):
-            if not value.startswith("#"):
-                _check_entry(option, uri, f"line {number}, {value[:_LETTERS]!r},", value, _FOREIGN)
+        for value in map(str.strip, lines):
             for kind in name_kinds(value, kinds) if value and not value.startswith("#") else ():
                 lists.setdefault(kind, []).append(value)
     if not any(lists.values()):
         raise ValueError(f"{option}={uri!r}: is empty; give {_WANTED} in each line")
+    for value in chain(*lists.values()):
+        if cure := next((cure for form, cure in _FOREIGN.items() if form.match(value)), None):
+            raise ValueError(f"{option}={uri!r}: the line {value[:_LETTERS]!r} {cure}")
     return {kind: values for kind, values in lists.items() if values}
-
-
-def _check_entry(option: str, uri: str, said: str, value: str, foreign: Mapping[re.Pattern, str]) -> None:
-    """Raise ValueError where an entry of a list has one of the ``foreign`` forms."""
-    for form, cure in foreign.items():
-        if form.match(value):
-            raise ValueError(f"{option}={uri!r}: {said} {cure}")
 
 
 def name_kinds(value: str, kinds: Sequence[str] = REMOVABLE) -> list[str]:
@@ -279,8 +269,7 @@ def hash_uri(option: str, uri: str) -> str:
 
 
 OPTION = "removed"
-KEYS_MATCHED = "keys_matched"
-"""A column of rows while they are scored: the entries of ``removed`` that a row matched, as hashes."""
+KEYS_MATCHED = "keys_matched"  # A column while rows are scored: the entries of ``removed`` that they have.
 _HASHED = pa.schema([("kind", pa.string()), ("hash", pa.string())])
 MATCHED = [words.UID, words.STATUS, words.URL, words.IMAGE_SHA256, words.KEY]
 """Columns by which rows are found in a list."""
@@ -341,26 +330,14 @@ def _load(uri: str, stamp: tuple[int | None, int | None], option: str) -> Remova
     return Removal(lists)
 
 
-def note_matched(table: pa.Table, matched: Mapping[str, np.ndarray]) -> pa.Table:
-    """Return rows with the column KEYS_MATCHED: the keys of the list that they have, all in the first row."""
-    found = [f"{kind} {key}" for kind, keys in matched.items() for key in from_keys(keys)]
-    lists = [found, *[[]] * (len(table) - 1)] if len(table) else []
-    return add_columns(table, {KEYS_MATCHED: pa.array(lists, pa.list_(pa.string()))})
-
-
 def list_unremoved(config: CurateConfig, found: Iterable[str]) -> list[str]:
-    """Return a line on the entries of ``removed`` that no row and no shard has; ``found``: KEYS_MATCHED.
-
-    No line for a list of ``write_removed``, which holds hashes alone.
-    """
-    uri = str(config.removed)
-    if posixpath.splitext(uri)[1] == ".parquet" and read_schema(uri).names == _HASHED.names:
-        return []
+    """Return a line on entries of ``removed`` that no row or shard has; ``found``: the rows' KEYS_MATCHED."""
     shards = expand_input(config.input, config.prepare.stored_embeddings, config.columns)
-    keys = group_by((text.split() for text in found), lambda one: one[0])
-    matched = {kind: to_keys(parse_uids(pa.array([key for _, key in own]))) for kind, own in keys.items()}
-    named = {words.SHARD: hash_keys(words.SHARD, [shard.name for shard in shards])}
-    return list_unmatched(OPTION, uri, matched | named, REMOVABLE)
+    names = hash_keys(words.SHARD, [shard.name for shard in shards])
+    both = np.concatenate([to_keys(parse_uids(pa.array(found, pa.string()))), names])
+    with suppress(ValueError):  # a list of write_removed holds hashes alone
+        return list_unmatched(OPTION, str(config.removed), dict.fromkeys((*REMOVABLE, STEM), both), REMOVABLE)
+    return []
 
 
 def list_shards(config: CurateConfig) -> list[ShardPath]:
