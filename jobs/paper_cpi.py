@@ -7,7 +7,7 @@
     ... --tiny                                             on drawn pairs, minutes on two cores
     ... --dry-run                                          the trainings and their cost
 
-The tables share OUT: its curation, which scores every pair once (``attribute.pool=1``), and equal arms. A
+The tables share OUT: its curation, which scores every pair once (``attribute.pool=1``), and equal rows. A
 killed run resumes by the same line. On a cluster: ``ray job submit --working-dir . -- python
 jobs/paper_cpi.py ...`` with absolute paths.
 
@@ -19,9 +19,9 @@ table names it.
 What the paper states: ViT-B/32 from one checkpoint, equal optimisation and steps, 70 % by alignment, then
 50 % by the mean drop of nouns, two seeds. Ours: three seeds, and what it leaves open. Batch (1,024), rate
 (5e-4), warm-up and weight decay are those of TripletCLIP's public script, which pretrains at this size;
-21,700 steps are ten passes over all 2,222,261 pairs, and every arm takes as many. "The same checkpoint"
+21,700 steps are ten passes over all 2,222,261 pairs, and every row takes as many. "The same checkpoint"
 is read as one random start per seed; the paper does not say how it was made. Length and phrase count rank
-the pool as the paper's rule does. The paper's "combined" aggregation is not defined, so it is not an arm.
+the pool as the paper's rule does. The paper's "combined" aggregation is not defined, so it is not an row.
 
 Cost: from measured rates, a training takes 1.1 hours of one H100 where reading and decoding keep up (21,700
 steps of .19 s), NegCLIP 2.7; curation some 20 minutes. Tables 2 and 3: 12 trainings. 2 GB of disk for each.
@@ -35,7 +35,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from arms import Arm, Experiment, main
+from rows import Experiment, Row, main
 from tiny import make_tiny
 
 from raycomp import AttributeConfig, CurateConfig, EvaluateConfig, NegativesConfig, TrainConfig, WritingConfig
@@ -44,41 +44,41 @@ from raycomp.config.commands import list_presets
 from raycomp.evaluation.config import BenchmarkConfig, LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 
 STEPS = 21_700
-"""Of every arm: ten passes over all pairs."""
+"""Of every row: ten passes over all pairs."""
 ALL, RULE = {"select.rule": "full"}, {"select.rule": "cpi", "align.keep": 0.7, "attribute.keep": 0.5}
 POOL = {"align.keep": 0.7, "attribute.keep": 0.5}
 
 
-def by_alignment(keep: float) -> Arm:
-    return Arm({"select.rule": "align_only", "attribute.keep": keep})
+def by_alignment(keep: float) -> Row:
+    return Row({"select.rule": "align_only", "attribute.keep": keep})
 
 
-TABLE_1 = {"full": Arm(ALL), **{f"top{keep}": by_alignment(keep / 100) for keep in range(90, 40, -10)}}
+TABLE_1 = {"full": Row(ALL), **{f"top{keep}": by_alignment(keep / 100) for keep in range(90, 40, -10)}}
 TABLES_23 = {
-    "full": Arm(ALL),
-    "random50": Arm({"select.rule": "random", "attribute.keep": 0.5}),
+    "full": Row(ALL),
+    "random50": Row({"select.rule": "random", "attribute.keep": 0.5}),
     "top50": by_alignment(0.5),
-    "cpi50": Arm(RULE),
+    "cpi50": Row(RULE),
 }
 _CECLIP = {"train.loss": "ceclip", "train.num_negatives": 4}
 TABLE_4 = {
-    "negclip_full": Arm(ALL, {"train.loss": "negclip"}, "calls1"),
-    "negclip_cpi50": Arm(RULE, {"train.loss": "negclip"}, "calls1"),
-    "ceclip_full": Arm(ALL, _CECLIP, "calls1"),
-    "ceclip_cpi50": Arm(RULE, _CECLIP, "calls1"),
+    "negclip_full": Row(ALL, {"train.loss": "negclip"}, "calls1"),
+    "negclip_cpi50": Row(RULE, {"train.loss": "negclip"}, "calls1"),
+    "ceclip_full": Row(ALL, _CECLIP, "calls1"),
+    "ceclip_cpi50": Row(RULE, _CECLIP, "calls1"),
 }
 ABLATIONS = {
-    "cpi50": Arm(RULE),
-    "max": Arm({**RULE, "attribute.aggregate": "max"}),
-    "min": Arm({**RULE, "attribute.aggregate": "min"}),
-    "supported": Arm({**RULE, "attribute.aggregate": "fraction_supported"}),
-    "keep60": Arm({**RULE, "attribute.keep": 0.6}),
-    "keep40": Arm({**RULE, "attribute.keep": 0.4}),
-    "keep30": Arm({**RULE, "attribute.keep": 0.3}),
-    "length": Arm({**POOL, "select.rule": "length"}),
-    "phrases": Arm({**POOL, "select.rule": "phrase_count"}),
-    "reverse": Arm({**POOL, "select.rule": "cpi_reverse"}),
-    "drawn": Arm({**POOL, "select.rule": "align70_random50"}),
+    "cpi50": Row(RULE),
+    "max": Row({**RULE, "attribute.aggregate": "max"}),
+    "min": Row({**RULE, "attribute.aggregate": "min"}),
+    "supported": Row({**RULE, "attribute.aggregate": "fraction_supported"}),
+    "keep60": Row({**RULE, "attribute.keep": 0.6}),
+    "keep40": Row({**RULE, "attribute.keep": 0.4}),
+    "keep30": Row({**RULE, "attribute.keep": 0.3}),
+    "length": Row({**POOL, "select.rule": "length"}),
+    "phrases": Row({**POOL, "select.rule": "phrase_count"}),
+    "reverse": Row({**POOL, "select.rule": "cpi_reverse"}),
+    "drawn": Row({**POOL, "select.rule": "align70_random50"}),
 }
 TABLES = {
     "cpi_table1": (TABLE_1, 3),

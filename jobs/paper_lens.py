@@ -16,7 +16,7 @@ cluster's GPUs.
 
 TripletCLIP also needs an image of each negative, from any text-to-image model: a folder
 DATA/negative_images/NAME with Parquet files of uid, negative and image or path, NAME being llm1, llm2,
-calls1 or calls2. jobs/draw_negatives.py makes them with diffusers. Without the folder these arms are left
+calls1 or calls2. jobs/draw_negatives.py makes them with diffusers. Without the folder these rows are left
 out, and the table says so. After a training, ``raycomp curate`` with the trained model and ``raycomp
 probe composition --images`` give the A-distance after it.
 
@@ -37,7 +37,7 @@ from pathlib import Path
 
 import paper_cpi
 import tiny
-from arms import Arm, Experiment, main
+from rows import Experiment, Row, main
 
 from raycomp import NegativesConfig, WritingConfig
 
@@ -45,20 +45,20 @@ ALL = {"select.rule": "full"}
 NEGCLIP, TRIPLET = {"train.loss": "negclip"}, {"train.loss": "triplet"}
 
 
-def list_arms(writer: str) -> dict[str, Arm]:
-    """Return the arms whose negatives are by ``writer``: calls (by rules) or llm."""
+def list_rows(writer: str) -> dict[str, Row]:
+    """Return the rows whose negatives are by ``writer``: calls (by rules) or llm."""
     return {
-        "negclip": Arm(ALL, NEGCLIP, f"{writer}1"),
-        "negclip_two_calls": Arm(ALL, NEGCLIP, f"{writer}2"),
-        "triplet": Arm(ALL, TRIPLET, f"{writer}1", needs_images=True),
-        "triplet_two_calls": Arm(ALL, TRIPLET, f"{writer}2", needs_images=True),
+        "negclip": Row(ALL, NEGCLIP, f"{writer}1"),
+        "negclip_two_calls": Row(ALL, NEGCLIP, f"{writer}2"),
+        "triplet": Row(ALL, TRIPLET, f"{writer}1", needs_images=True),
+        "triplet_two_calls": Row(ALL, TRIPLET, f"{writer}2", needs_images=True),
     }
 
 
 TABLES = {
-    "lens_cc3m": (list_arms("llm"), 3),
-    "lens_cc3m_rules": (list_arms("calls"), 3),
-    "lens_cc12m": (list_arms("llm"), 3),
+    "lens_cc3m": (list_rows("llm"), 3),
+    "lens_cc3m_rules": (list_rows("calls"), 3),
+    "lens_cc12m": (list_rows("llm"), 3),
 }
 
 

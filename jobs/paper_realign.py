@@ -56,8 +56,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from arms import TABLES as LAYOUTS
-from arms import step
+from rows import TABLES as LAYOUTS
+from rows import step
 
 import raycomp
 from raycomp import ContinualConfig

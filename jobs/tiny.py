@@ -8,7 +8,7 @@ import json
 from functools import partial
 from pathlib import Path
 
-from arms import Experiment
+from rows import Experiment
 
 from lab.worlds.render import encode_jpeg, render
 from lab.worlds.samples import SIDE

@@ -136,7 +136,7 @@ def test_what_people_type_is_read_as_they_mean_it(tmp_path, monkeypatch):
         *_, config, out = read(command, line)
         assert out == "x" and config == override_all(type(config)(), options), line
     assert read("select", "out/a align.keep=0.6 -o x") == ("out/a", {"align.keep": "0.6"}, "x")
-    assert read("compare", "a=one two -o x") == (["a=one", "two"], "x")
+    assert read("compare", "a=one two -o x") == (["a=one", "two"], None, "x")
     assert read("explore", "out/a --where a<1 --atlas f")[1].where == "a<1"
 
 

@@ -1,4 +1,4 @@
-"""The tables of the papers: layouts have the rows of their arms, options are valid, the costs are printed."""
+"""The tables of the papers: layouts have the rows of their rows, options are valid, the costs are printed."""
 
 import json
 import os
@@ -30,24 +30,24 @@ def jobs(monkeypatch) -> list[ModuleType]:
 
 def test_a_table_has_a_row_for_each_arm_and_its_options_are_valid(jobs, tmp_path):
     for job in jobs:
-        for name, (arms, seeds) in job.TABLES.items():
+        for name, (rows, seeds) in job.TABLES.items():
             layout = read_layout(str(JOBS / "tables" / f"{name}.csv"))
-            assert list(layout[0].published) == list(arms) and seeds >= 3, name
+            assert list(layout[0].published) == list(rows) and seeds >= 3, name
             assert all(figure.needs for figure in layout), name
             for experiment in (job.make("data"), job.make_tiny(str(tmp_path))):
-                for arm in arms.values():
-                    choose_config(to_dict(experiment.curate), arm.select)
-                    assert arm.negatives is None or arm.negatives in experiment.negatives
-                    own = {"negatives": "out"} if arm.negatives else {}
-                    own |= {"negative_images": "out"} if arm.needs_images else {}
-                    override_all(experiment.train, {**arm.train, **own})
+                for row in rows.values():
+                    choose_config(to_dict(experiment.curate), row.select)
+                    assert row.negatives is None or row.negatives in experiment.negatives
+                    own = {"negatives": "out"} if row.negatives else {}
+                    own |= {"negative_images": "out"} if row.needs_images else {}
+                    override_all(experiment.train, {**row.train, **own})
     assert not list(tmp_path.iterdir())
 
 
 def test_a_dry_run_prints_the_cost(jobs, capsys):
     job, line = jobs[0], ["cpi_table1", "--out", "x", "--dry-run"]
     job.main(job.__doc__, job.TABLES, job.make, job.make_tiny, line)
-    assert "6 arms x 3 seeds: 18 trainings of 21,700 steps x 1,024 pairs" in capsys.readouterr().out
+    assert "6 rows x 3 seeds: 18 trainings of 21,700 steps x 1,024 pairs" in capsys.readouterr().out
     assert not Path("x").exists()
 
 

@@ -1,8 +1,8 @@
-"""The arms of a paper's table over seeds: select, train and evaluate each, then print the table.
+"""The rows of a paper's table over seeds: select, train and evaluate each, then print the table.
 
 Used by the files paper_*.py next to it. Each command writes into a folder of its own below OUT, and a
 finished one is not repeated: the same line resumes a killed experiment, and tables with one OUT share its
-curation and arms. All arms train for the same number of steps. In each seed they start from one file of
+curation and rows. All rows train for the same number of steps. In each seed they start from one file of
 weights, OUT/start/SEED.
 """
 
@@ -24,7 +24,7 @@ _STEP_S = {"clip": 0.19, "negclip": 0.44}
 
 
 @dataclass(frozen=True)
-class Arm:
+class Row:
     """One row of a table: a subset, and how a model is trained on it."""
 
     select: Mapping[str, Any]
@@ -39,42 +39,42 @@ class Arm:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What the arms of an experiment share."""
+    """What the rows of an experiment share."""
 
     curate: CurateConfig
     train: TrainConfig
     evaluate: EvaluateConfig
     negatives: Mapping[str, NegativesConfig] = field(default_factory=dict)
-    """By name. The input is set: every row of the curation that could be scored."""
+    """By name. The input is set: every pair of the curation that could be scored."""
     before: Callable[[], object] = lambda: None
     """Writes the data, where they are drawn."""
     find_images: Callable[[str, str], str | None] = lambda name, folder: None
     """Takes the name and the folder of negatives; returns the folder with their images, none = there is
-    none: arms that need it are left out, and their figures are missing."""
+    none: rows that need it are left out, and their figures are missing."""
 
     def is_ready(self) -> bool:
         """Whether the pairs to curate are there."""
         return "://" in self.curate.input or Path(self.curate.input).exists()
 
 
-def run_table(experiment: Experiment, table: str, arms: Mapping[str, Arm], seeds: int, out: str) -> None:
-    """Run all arms over all seeds, and write the table into OUT/TABLE."""
+def run_table(experiment: Experiment, table: str, rows: Mapping[str, Row], seeds: int, out: str) -> None:
+    """Run all rows over all seeds, and write the table into OUT/TABLE."""
     with step("data", out):
         experiment.before()
     with step("curated", out):
         curated = raycomp.curate(experiment.curate, f"{out}/curated").uri
     evaluated = []
-    for name, arm in arms.items():
+    for name, row in rows.items():
         with step(f"{name}: selected", out):
-            subset = select_arm(curated, arm, out)
-            options = dict(arm.train)
-            if arm.negatives:
-                options["negatives"] = write_negatives(experiment, arm.negatives, curated, out)
+            subset = select_row(curated, row, out)
+            options = dict(row.train)
+            if row.negatives:
+                options["negatives"] = write_negatives(experiment, row.negatives, curated, out)
             images = None
-            if arm.negatives and arm.needs_images:
-                images = experiment.find_images(arm.negatives, options["negatives"])
+            if row.negatives and row.needs_images:
+                images = experiment.find_images(row.negatives, options["negatives"])
                 options["negative_images"] = images
-        if arm.needs_images and images is None:
+        if row.needs_images and images is None:
             print(f"{name}: left out, for there are no images of its negatives")
             continue
         for seed in range(seeds):
@@ -103,15 +103,15 @@ def step(said: str, out: str) -> Iterator[None]:
     print(f"{said} ({time.perf_counter() - started:,.0f} s)", flush=True)
 
 
-def select_arm(curated: str, arm: Arm, out: str) -> str:
-    """Return the folder of the arm's subset, named by its options: arms with equal ones share it."""
-    said = "_".join(f"{path}-{value}" for path, value in arm.select.items())
-    return raycomp.select(curated, arm.select, f"{out}/selected/{said}").uri
+def select_row(curated: str, row: Row, out: str) -> str:
+    """Return the folder of the row's subset, named by its options: rows with equal ones share it."""
+    said = "_".join(f"{path}-{value}" for path, value in row.select.items())
+    return raycomp.select(curated, row.select, f"{out}/selected/{said}").uri
 
 
 def write_negatives(experiment: Experiment, name: str, curated: str, out: str) -> str:
-    """Return the folder of negatives of every row that could be scored, as every arm needs some of them."""
-    every = select_arm(curated, Arm({"select.rule": "full"}), out)
+    """Return the folder of negatives of every scored pair: each row of the table needs some of them."""
+    every = select_row(curated, Row({"select.rule": "full"}), out)
     return raycomp.negatives(replace(experiment.negatives[name], input=every), f"{out}/negatives/{name}").uri
 
 
@@ -131,35 +131,35 @@ def save_start(config: TrainConfig, seed: int, out: str) -> str:
     return str(path)
 
 
-def describe(experiment: Experiment, table: str, arms: Mapping[str, Arm], seeds: int) -> str:
+def describe(experiment: Experiment, table: str, rows: Mapping[str, Row], seeds: int) -> str:
     """Return what a table costs: its trainings, and their hours on one H100 where that was measured."""
     fit = experiment.train.train
-    losses = [str(arm.train.get("train.loss", fit.loss)) for arm in arms.values()]
+    losses = [str(row.train.get("train.loss", fit.loss)) for row in rows.values()]
     steps = fit.steps or 0
     lines = [
-        f"{table}: {len(arms)} arms x {seeds} seeds: {len(arms) * seeds} trainings of {steps:,} steps "
+        f"{table}: {len(rows)} rows x {seeds} seeds: {len(rows) * seeds} trainings of {steps:,} steps "
         f"x {fit.batch_size:,} pairs, {experiment.train.model.name}",
-        f"arms: {', '.join(arms)}",
+        f"rows: {', '.join(rows)}",
         f"pairs: {experiment.curate.input}" + ("" if experiment.is_ready() else " (not there yet)"),
     ]
     if experiment.train.model.name == "ViT-B-32" and fit.batch_size == 1024:
         known = [_STEP_S.get(loss, _STEP_S["negclip"]) for loss in losses]
         hours = sum(known) * seeds * steps / 3600
         lines.append(f"trainings: about {hours:,.0f} hours of one H100, where reading and decoding keep up")
-        lines.append(f"disk: {0.6 * 3 * len(arms) * seeds:,.0f} GB of checkpoints and weights")
+        lines.append(f"disk: {0.6 * 3 * len(rows) * seeds:,.0f} GB of checkpoints and weights")
     return "\n".join(lines)
 
 
 def main(
     text: str,
-    tables: Mapping[str, tuple[Mapping[str, Arm], int]],
+    tables: Mapping[str, tuple[Mapping[str, Row], int]],
     make: Callable[[str], Experiment],
     make_tiny: Callable[[str], Experiment],
     argv: Sequence[str] | None = None,
 ) -> None:
     """Parse the command line of a paper's file and run one of its tables.
 
-    ``tables``: by name the arms and the number of seeds. ``make`` returns the experiment at the paper's size
+    ``tables``: by name the rows and the number of seeds. ``make`` returns the experiment at the paper's size
     for a folder of data, ``make_tiny`` a small one for the output folder.
     """
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -169,18 +169,18 @@ def main(
     parser.add_argument(
         "--tiny", action="store_true", help="drawn pairs and a tiny model: minutes on two cores"
     )
-    parser.add_argument("--seeds", type=int, help="trainings of each arm")
+    parser.add_argument("--seeds", type=int, help="trainings of each row")
     parser.add_argument("--dry-run", action="store_true", help="print the trainings and their cost")
     asked = parser.parse_args(argv)
-    arms, seeds = tables[asked.table]
+    rows, seeds = tables[asked.table]
     seeds = asked.seeds or (2 if asked.tiny else seeds)
     experiment = make_tiny(asked.out) if asked.tiny else make(asked.data)
     if asked.dry_run:
-        print(describe(experiment, asked.table, arms, seeds))
+        print(describe(experiment, asked.table, rows, seeds))
         return
     started = time.perf_counter()
     try:
-        run_table(experiment, asked.table, arms, seeds, asked.out)
+        run_table(experiment, asked.table, rows, seeds, asked.out)
     except ValueError as error:
         parser.error(" ".join(str(error).split()))
     print(f"{asked.table}: {time.perf_counter() - started:,.0f} s; {asked.out}/{asked.table}/report.html")
