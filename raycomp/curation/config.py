@@ -342,6 +342,9 @@ class CurateConfig(OptionGroup):
         if self.prepare.stored_embeddings is not None:
             wanted = "false or none with prepare.stored_embeddings, which comes without images"
             check(not self.materialize, "materialize", self.materialize, wanted)
+            blind = not {*self.near.rules} - {words.SEMANTIC, words.SAME_CAPTION}
+            wanted = "semantic or captions with prepare.stored_embeddings: the others read images"
+            check(blind, "near.rules", ",".join(self.near.rules), wanted)
         rule = get_rule(self.select.rule)
         if self.select.datacomp_compat:
             keeps = {"align.keep": self.align.keep} if rule.attribute_by else {}

@@ -520,8 +520,11 @@ def _explain_names(shard: ShardPath, names: Sequence[str]) -> str | None:
     if any(re.search(r"\||^https?://|\.(jpe?g|png|webp|gif)$", name, re.IGNORECASE) for name in names):
         return f"its first line is {', '.join(names)[:60]}; write a header such as image,caption"
     folder, name = posixpath.split(posixpath.splitext(shard.uri)[0])
-    is_there = name in Folder(folder).list_folders()
-    return f"it describes images of its folder, input={folder}/{name}" if is_there else None
+    if name in Folder(folder).list_folders():
+        return f"it describes images of its folder, input={folder}/{name}"
+    is_stored = shard.format != LIST and Folder(folder).exists(f"{name}.npz")
+    said = f"its embeddings are in {name}.npz: set prepare.stored_embeddings to the name of their array"
+    return said if is_stored else None
 
 
 def _say_column(name: str) -> str:

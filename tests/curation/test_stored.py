@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 import raycomp
 from raycomp.config import ScorerConfig
-from raycomp.curation.config import CurateConfig, PrepareConfig
+from raycomp.curation.config import CurateConfig, NearConfig, PrepareConfig
 from raycomp.curation.score.prepare import prepare
 from raycomp.curation.score.score import plan
 from raycomp.curation.score.scorers import Align
@@ -157,4 +157,8 @@ def test_what_does_not_fit_stops_before_any_work(config, tmp_path):
     for run in (plan, lambda config: raycomp.curate(config, str(tmp_path / "out"))):
         with pytest.raises(ValueError, match=r"'ViT-B-32': its embeddings have 512 values, those in .* 32;"):
             run(wide)
+    with pytest.raises(ValueError, match=r"0\.npz: set prepare.stored_embeddings to the name of their array"):
+        raycomp.curate(replace(config, prepare=PrepareConfig()), str(tmp_path / "out"))
+    with pytest.raises(ValueError, match=r"near.rules='semantic,pixels': must be semantic or captions with"):
+        replace(config, near=NearConfig(rules=("semantic", "pixels")))
     assert not (tmp_path / "out/run.json").exists()

@@ -11,6 +11,8 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,6 +21,7 @@ from raycomp.config import ScorerConfig
 from raycomp.config.commands import RAYCOMP, get_program
 from raycomp.data.files import resolve
 from raycomp.data.samples import find_image, write_tar
+from raycomp.models.clip import Clip, load_tokenizer
 from tests.conftest import without_ray
 from tests.corpus import scenes
 from tests.docs.documents import ROOT, find_arguments, list_blocks, list_lines
@@ -230,6 +233,51 @@ def test_data_on_s3(many, page, bucket):
     with store.open_output_stream(path) as file:
         file.write((many / "shards/0.tar").read_bytes())
     page("howto/s3", lambda line: line.replace("s3://my-bucket", bucket))
+
+
+def write_datacomp(folder: Path, num: int, scorer: ScorerConfig) -> dict[str, float]:
+    """Write metadata as DataComp publishes it, two files of pairs that differ in how well they fit.
+
+    Return the cosine of each uid.
+    """
+    rng = np.random.default_rng(0)
+    things, places = "dog cat horse car table bird boat lamp".split(), "on under near behind".split()
+    captions = [f"a {rng.choice(things)} {rng.choice(places)} a {rng.choice(things)}" for _ in range(num)]
+    distinct = sorted({*captions})
+    text_TD, _ = Clip(scorer).text.embed(load_tokenizer(scorer)(distinct).numpy().astype(np.int32))
+    row = {caption: text_D for caption, text_D in zip(distinct, text_TD.numpy(), strict=True)}
+    text_ND = np.stack([row[caption] for caption in captions])
+    image_ND = (text_ND + rng.normal(0, 0.2, text_ND.shape)).astype(np.float16)
+    cosine_N = (image_ND * text_ND).sum(1) / np.linalg.norm(image_ND.astype(np.float32), axis=1)
+    uids = [rng.bytes(16).hex() for _ in range(num)]
+    columns = {"uid": uids, "url": [f"https://example.org/{uid}.jpg" for uid in uids], "text": captions}
+    columns |= {"original_width": [640] * num, "original_height": [480] * num}
+    columns |= {"clip_l14_similarity_score": cosine_N, "face_bboxes": [[[0.1, 0.1, 0.2, 0.2]]] * num}
+    table = pa.table(columns)
+    folder.mkdir(parents=True)
+    for i, stem in enumerate(("0005ed6f2b1a", "00a1f3c4d5e6")):
+        part = slice(i * num // 2, (i + 1) * num // 2)
+        pq.write_table(table[part], folder / f"{stem}.parquet")
+        other_ND = np.zeros((num // 2, 4), np.float16)
+        arrays = {"b32_img": other_ND, "b32_txt": other_ND, "l14_txt": text_ND[part]}
+        np.savez(folder / f"{stem}.npz", **arrays, l14_img=image_ND[part])
+    return dict(zip(uids, cosine_N.tolist(), strict=True))
+
+
+def test_a_subset_of_datacomps_metadata(tiny_scorer, page):
+    """Ten thousand rows: half is kept, all of it from the 70 % that DataComp's own cosine ranks highest."""
+    cosines = write_datacomp(Path("pool/metadata/small"), 10_000, tiny_scorer)
+    page("howto/datacomp", lambda line: line.replace("ViT-L-14", tiny_scorer.model))
+    subset = np.load("out/datacomp/subset/subset.npy", mmap_mode="r")
+    assert subset.dtype == np.dtype("u8,u8") and len(subset) == 5_000
+    assert (np.sort(subset) == subset).all()
+    kept = {f"{high:016x}{low:016x}" for high, low in subset.tolist()}
+    gate = sorted(cosines.values())[3_000]
+    assert min(cosines[uid] for uid in kept) > gate - 1e-6
+    assert len([uid for uid in kept if cosines[uid] > np.median([*cosines.values()])]) < 4_500  # PAS ranks
+    rows = pq.read_table("kept/metadata/small")
+    assert {*rows["uid"].to_pylist()} == kept and rows.column_names[1:3] == ["url", "text"]
+    assert read_run("clip-score-30")["kept"] == 3_000 and not Path("out/datacomp/shards").exists()
 
 
 def test_code_of_ones_own_runs(page):
