@@ -190,7 +190,7 @@ def test_retrieval_over_the_few_images_that_are_left_is_refused(tmp_path):
     *said, error = check(evaluation, pictures)
     some, others = (", ".join(f"{first + i:03d}.jpg" for i in range(10)) for first in (120, 0))
     corrupt = f"corrupt_image (the image bytes do not decode), such as {some}; left out"
-    missing = f"no_image (there is no image), such as {others}; left out"
+    missing = f"no_image (there is no image, or a list of several), such as {others}; left out"
     assert said == [
         f"retrieval: 60 of 200 images are {corrupt}",
         f"retrieval: 120 of 200 images are {missing}",
