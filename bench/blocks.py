@@ -1,18 +1,30 @@
-"""Tables of the documents, made from the committed results.
+"""Tables and numbers of the documents, from the committed results.
 
-    python -m bench.blocks            # writes them anew
-    python -m bench.blocks --check    # says which differ; exit code 1
+    python -m bench.blocks            # writes the tables anew, checks the numbers
+    python -m bench.blocks --check    # says what differs; exit code 1
 
-A block stands in a document between `<!-- table NAME -->` and `<!-- end -->`. tests/test_blocks.py fails
-where one is not what its file says.
+A table stands in a document between `<!-- table NAME -->` and `<!-- end -->`.
+
+Each number in the prose of ``PAGES`` has its source in a comment at the end of its paragraph or list item,
+which no reader of the page sees:
+
+    Brittleness is .141 after it (difference .014 [.000, .027]).
+    <!-- from demo.csv / brittleness: after / difference / low / high -->
+
+A source is a file below bench/results or the name of a table here, then entries that only one row has, then
+columns; `number of COLUMN` and `sum of COLUMN` are over all rows that have the entries. Sources follow each
+other after `;`, in the order of the numbers. A share may be written in percent, and a difference without its
+minus ("fewer"). Code, links and what has a letter in front of it (``ViT-B/16``) are not numbers.
+tests/test_blocks.py fails where a table or a number is not what its file says.
 """
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +43,15 @@ from raycomp.table import Column, Estimate, Table, as_columns, read_csv, write_c
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
+PAGES = ("README.md", "docs/results.md")
+"""The pages of which every number has a source."""
 _BLOCK = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_SOURCES = re.compile(r"<!-- from (.*?) -->", re.DOTALL)
+_CODE = re.compile(r"^```.*?^```|<!-- table .*?<!-- end -->", re.DOTALL | re.MULTILINE)
+_VERSIONS = r"Python \d\.\d+(?:(?:, | or )\d\.\d+)*|CC BY-SA 4\.0"
+_NO_PROSE = re.compile(rf"<!--.*?-->|`[^`]*`|\]\([^)]*\)|{_VERSIONS}", re.DOTALL)
+_NUMERAL = r"[-\u2212]?(?=\.?\d)(?:\d{1,3}(?:,\d{3})+|\d*)(?:\.\d+)?(?:e-?\d+)?"
+_NUMBERS = re.compile(rf"\[({_NUMERAL}),\s+({_NUMERAL})\]|(?<![\w@/.-])({_NUMERAL})")
 _RULES = (
     "cpi paper",
     "cpi showable drop mean",
@@ -229,7 +249,40 @@ def _tabulate_runs(name: str, track: str = "world") -> Table:
     return Table("", ["method", *(Column(head, digits=1) for head in heads)], rows)
 
 
+def sight() -> Table:
+    """Paired differences between choices of negatives, over worlds, in points."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for line in read_csv((RESULTS / "sight.csv").read_text()):
+        found.setdefault(line["choice"], []).append(line)
+    names = {"relation": "relations", "attribute": "attributes", "recall": "recall@1"}
+    pairs = ("refined", "unrefined"), ("refined", "thinned"), ("unrefined", "clip"), ("refined", "clip")
+    rows: list[list[Any]] = []
+    for one, other in pairs:
+        lines = list(zip(found[one], found[other], strict=True))
+        differences = ([100 * (float(a[name]) - float(b[name])) for a, b in lines] for name in names)
+        rows.append([f"{one} minus {other}", *map(_estimate, differences)])
+    return Table("", ["contrast", *(Column(name, "points", 1) for name in names.values())], rows)
+
+
+def readings() -> Table:
+    """The time of PAS next to that of alignment, by reading."""
+    rows: list[list[Any]] = [
+        [
+            {"nouns": "all nouns", "default": "content words"}.get(line["reading"], line["reading"]),
+            *(int(line[name]) for name in ("nonces", "targets", "valid", "pool", "with_pas")),
+            float(line["cpu_seconds"]),
+            float(line["attribute_s"]) / float(line["align_s"]),
+        ]
+        for line in read_csv((RESULTS / "readings.csv").read_text())
+    ]
+    heads = ("nonces", "targets", "with a valid nonce", "pool", "with PAS")
+    ends = Column("CPU s of the command", digits=1), Column("PAS over alignment, time", digits=2)
+    return Table("", ["reading", *(Column(head) for head in heads), *ends], rows)
+
+
 BLOCKS: dict[str, Callable[[], Table]] = {
+    "sight": sight,
+    "readings": readings,
     "pas-registered": registered,
     "pas-rules": rules,
     "pas-alike": lengths_alike,
@@ -282,9 +335,120 @@ def make(names: Sequence[str]) -> dict[str, str]:
     return {name: to_markdown(BLOCKS[name]()) for name in names}
 
 
+class Source(NamedTuple):
+    """A value of a table, with the ends of its interval if the table has them, and the words that name it."""
+
+    name: str
+    values: tuple[float, ...]
+
+
+@cache
+def _read_rows(source: str) -> list[dict[str, Any]]:
+    if source not in BLOCKS:
+        return list(read_csv((RESULTS / source).read_text()))
+    table = BLOCKS[source]()
+    return [
+        dict(zip((one.head for one in as_columns(table.columns)), row, strict=True)) for row in table.rows
+    ]
+
+
+def find_sources(text: str) -> list[Source]:
+    """Return what a comment names; raises ValueError where it names no entry of one row."""
+    found = []
+    for one in " ".join(text.split()).split("; "):
+        where, _, names = one.partition(": ")
+        source, *cells = where.split(" / ")
+        if source not in BLOCKS and not (RESULTS / source).is_file():
+            raise ValueError(f"{source}: neither a file of bench/results nor a table of bench.blocks")
+        rows = [row for row in _read_rows(source) if {*cells} <= {*map(str, row.values())}]
+        for name in names.split(" / "):
+            how, of, column = name.partition(" of ") if re.match("(number|sum) of ", name) else ("", "", name)
+            if not rows or column not in rows[0]:
+                raise ValueError(f"{one}: no such row, or no column {column!r}")
+            if not of and len(rows) > 1:
+                raise ValueError(f"{one}: {len(rows)} rows have these entries; name one")
+            if how == "number":
+                cell: Any = len({row[column] for row in rows})
+            else:
+                cell = sum(float(row[column]) for row in rows) if of else rows[0][column]
+            values = (cell.value, cell.low, cell.high) if isinstance(cell, Estimate) else (float(cell),)
+            found.append(Source(f"{where}: {name}", values))
+    return found
+
+
+def list_paragraphs(text: str) -> Iterator[tuple[int, str]]:
+    """Yield paragraphs and list items without code and tables, with the number of their first line."""
+    start = 0
+    lines: list[str] = []
+    plain = _CODE.sub(lambda found: "\n" * found[0].count("\n"), text)
+    for number, line in enumerate([*plain.split("\n"), ""], 1):
+        if lines and (not line.strip() or re.match(r"\s*[-*] ", line)):
+            yield start, "\n".join(lines)
+            lines = []
+        if line.strip():
+            start = start if lines else number
+            lines.append(line)
+
+
+def read_prose(paragraph: str) -> str:
+    """Return a paragraph with blanks in place of comments, code and links, as long as it was."""
+    return _NO_PROSE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), paragraph)
+
+
+def check_numbers(text: str) -> Iterator[str]:
+    """Yield the line of each number of a page that has no source, or another value there, and why."""
+    for start, paragraph in list_paragraphs(text):
+        named = ";\n".join(_SOURCES.findall(paragraph))
+        prose = read_prose(paragraph)
+        # A number, and the interval that follows it.
+        groups: list[list[re.Match[str]]] = []
+        for match in _NUMBERS.finditer(prose):
+            if match[1] and groups:
+                groups[-1].append(match)
+            else:
+                groups.append([match])
+        try:
+            sources = find_sources(named) if named else []
+        except ValueError as error:
+            yield f"{start}: {error}"
+            continue
+        for group in groups:
+            written = [numeral for match in group for numeral in match.groups() if numeral]
+            values: list[float] = []
+            names = []
+            while sources and (not values or len(values) < len(written)):
+                names.append(sources[0].name)
+                values += sources.pop(0).values
+            line = start + prose[: group[0].start()].count("\n")
+            shown = " ".join(match[0] for match in group)
+            if not names:
+                yield f"{line}: {shown}: no source; name one in `<!-- from ... -->`, or leave it out"
+            elif not _agree(written, values):
+                rounded = ", ".join(f"{value:.6g}" for value in values)
+                yield f"{line}: {shown}: {rounded} in {'; '.join(names)}"
+        for source in sources:
+            yield f"{start}: {source.name}: a source too many; no number is left for it"
+
+
+def _agree(written: Sequence[str], values: Sequence[float]) -> bool:
+    """Return whether numbers are these values, rounded; in percent too, and turned around without a minus."""
+    plain = [one.replace(",", "").replace("\u2212", "-") for one in written]
+    values = values[: len(plain)]
+    turned = [-values[0], *(-one for one in reversed(values[1:]))]
+    choices = [values] if plain[0].startswith("-") else [values, turned]
+    reach = [0.5 * 10.0 ** int(Decimal(one).as_tuple().exponent) + 1e-9 for one in plain]
+    return any(
+        len(own) == len(plain)
+        and all(abs(times * b - float(a)) <= half for a, b, half in zip(plain, own, reach, strict=True))
+        for own in choices
+        for times in (1, 100)
+    )
+
+
 def main() -> int:
-    """Write the blocks, or say which differ."""
+    """Write the blocks, or say which differ, and which numbers do."""
     changed = []
+    wrong = [f"{page}:{one}" for page in PAGES for one in check_numbers((ROOT / page).read_text())]
     for path in list_documents():
         text = path.read_text()
         filled = fill(text, make([match[2] for match in _BLOCK.finditer(text)]))
@@ -294,7 +458,8 @@ def main() -> int:
                 path.write_text(filled)
     for name in changed:
         print(f"{name}: {'differs from its results' if '--check' in sys.argv else 'written'}")
-    return int(bool(changed) and "--check" in sys.argv)
+    print("".join(f"{one}\n" for one in wrong), end="")
+    return int(bool(wrong) or (bool(changed) and "--check" in sys.argv))
 
 
 if __name__ == "__main__":

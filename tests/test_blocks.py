@@ -4,7 +4,17 @@ import re
 from pathlib import Path
 
 from bench.at_scale import list_bounds, list_sizes, list_steps
-from bench.blocks import BLOCKS, fill, list_documents, make, to_markdown
+from bench.blocks import (
+    BLOCKS,
+    PAGES,
+    check_numbers,
+    fill,
+    list_documents,
+    list_paragraphs,
+    make,
+    read_prose,
+    to_markdown,
+)
 from raycomp.table import Column, Estimate, Table, as_columns
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +35,27 @@ def test_a_block_is_replaced_and_the_rest_stays():
     made = to_markdown(Table("", ["rule", Column("x", "%", 1)], [["cpi", Estimate(1.0, 0.5, 1.5)]], "Note."))
     lines = "| rule | x, % |\n| --- | --- |\n| cpi | 1.0 [0.5, 1.5] |\n\nNote.\n"
     assert fill(text, {"one": made}) == f"a\n<!-- table one -->\n{lines}<!-- end -->\nb\n"
+
+
+def test_every_number_of_a_page_is_what_its_source_says():
+    paragraphs = []
+    for page in PAGES:
+        text = (ROOT / page).read_text()
+        assert not [*check_numbers(text)], f"{page}: python -m bench.blocks lists them"
+        paragraphs += [paragraph for _, paragraph in list_paragraphs(text)]
+    # Each of them, changed by one in its last digit, is found, and so is each whose source is taken away.
+    ends = [
+        (paragraph, place)
+        for paragraph in paragraphs
+        for match in re.finditer(r"[\d,.]*\d(?!\d)", read_prose(paragraph))
+        for place in [match.end() - 1]
+        if re.search(r"(?<![\w@/.-])[-(\[]*[\d,.]+$", paragraph[: place + 1])
+    ]
+    assert len(ends) > 100
+    for paragraph, place in ends:
+        changed = str((int(paragraph[place]) + 1) % 10)
+        assert [*check_numbers(paragraph[:place] + changed + paragraph[place + 1 :])], paragraph[: place + 1]
+        assert [*check_numbers(paragraph.partition("<!--")[0])], paragraph
 
 
 def test_the_tables_of_scale_are_what_its_arithmetic_makes_of_the_measured_rates():
