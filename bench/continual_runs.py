@@ -15,7 +15,7 @@ from raycomp.continual.scoring import RUNS, measure, read_result
 from raycomp.data.files import Folder
 from raycomp.table import write_csv
 
-FIGURES = ("last", "learned", "forgetting_best", "gain", "fused crr", "fused zstd", "sigma_max")
+FIGURES = ("last", "learned", "forgetting_best", "gain", "fused crr_to_primitives", "fused zstd", "sigma_max")
 
 
 def list_rows(folder: Folder) -> list[tuple[object, ...]]:

@@ -23,12 +23,12 @@ missing task is left out, and so are a missing zero-shot set and ZSCL without it
 its missing figures need.
 
 The paper's names and those here: Avg R@1 is recall@1 after the last task among the candidates of all tasks,
-by the fused score, the mean over tasks and over Tracks A and B; CRR fused_crr; AF forgetting_best; ZSTD
-fused_zstd; CLOVE and VQACL the share of right answers after the last task. Without the synthetic positive:
-no-synthetic; without the spectral trust region: no-trust; linear mix: linear-mix; buffer M=0: no-buffer;
-attention pooling: attention-pool; without the primitive shaper: no-shaper; CL-MoE: cl-moe, an adaptation
-(docs/continual.md). The frozen model is a row of ours. A correlation is Pearson's r over the tasks of one
-run, then the mean over seeds.
+by the fused score, the mean over tasks and over Tracks A and B; CRR fused_crr_to_primitives or
+fused_crr_to_learned, as the text does not define it; AF forgetting_best; ZSTD fused_zstd; CLOVE and VQACL the
+share of right answers after the last task. Without the synthetic positive: no-synthetic; without the spectral
+trust region: no-trust; linear mix: linear-mix; buffer M=0: no-buffer; attention pooling: attention-pool;
+without the primitive shaper: no-shaper; CL-MoE: cl-moe, an adaptation (docs/continual.md). The frozen model
+is a row of ours. A correlation is Pearson's r over the tasks of one run, then the mean over seeds.
 
 What the paper states: a frozen CLIP, the composer, the loss with tau .07, 64 texts for each task, one or two
 power iterations. What it leaves open is ours: OpenAI's ViT-B/16, the backbone of C-CLIP and DIKI; 1,000 steps
@@ -36,8 +36,9 @@ for each task, as in ZSCL, batch 256; the learning rate of ZSCL (1e-5) and of he
 or 3, selected with the weight of the fused score on one development seed for each stream; three seeds; the
 tasks of Track A, with MIT-States and VAW in two tasks each by their objects; the candidates of questions
 (docs/continual.md). ConStruct-VL asks which of two captions is true and has no recall: it is a stream of its
-own and in no mean. Margins need edits in the tests, which the downloads do not have. CRR reads a primitive
-as attributes and an object ("red cube"); MIT-States and VAW name both apart: theirs is 1 by construction.
+own and in no mean. Margins need edits in the tests, which the downloads do not have. CRR to primitives
+reads a primitive as attributes and an object ("red cube"); MIT-States and VAW name both apart: theirs is 1 by
+construction. CRR to learned is not: it compares the pair with the same model right after each task.
 
 Cost: estimated from .19 s for 1,024 pairs with ViT-B/32 on one H100: 13 minutes for a run that trains the
 model on four tasks, ZSCL 35. realign_main 24 hours of one H100, realign_track_c 7; the ablations train heads
@@ -45,7 +46,7 @@ alone. Disk: 150 KB for each image of a stream, some 170 GB in all, estimated. N
 each table 4 to 6 minutes on two busy cores, of which 2 are processor time.
 Expected: the published values, next to the measured ones. On drawn scenes ZSCL ended above COMPO-REALIGN
 (lab/jobs/continual_world.py), against the paper's order; the literal buffer acts only where tasks share
-compositions, so on Tracks A and B no-buffer may equal compo-realign.
+compositions, so on Tracks A and B no-buffer may equal compo-realign (not with buffer.reading=paraphrase).
 """
 
 import argparse

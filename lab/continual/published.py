@@ -13,7 +13,7 @@ from lab.words import FUNCTION, SCENE
 from raycomp.config.change import name_own
 from raycomp.continual.data import StreamRun, name_stream
 from raycomp.continual.method import FULL, METHODS, name_method
-from raycomp.continual.scoring import ANSWERS, RUNS, measure, read_result
+from raycomp.continual.scoring import ANSWERS, CRR, RUNS, measure, read_result
 from raycomp.continual.tables import Runs, by_stream
 from raycomp.core.intervals import Contrast
 from raycomp.data.files import Folder, absolute_uri
@@ -61,7 +61,7 @@ RETRIEVED = (
     ),
     Published(
         "CRR, x 100",
-        "fused crr",
+        f"fused {CRR}",
         _of(_RIVALS, 84, 86, 88, 89, 91) | _of(_ABLATED, 87, 89, 88, 86, 91, 88),
         100,
     ),
@@ -193,7 +193,7 @@ def judge_sign(found: Contrast, figure: Published, gap: float, num_blocks: int) 
     """
     if not gap:
         return ""
-    if figure.metric.endswith("crr") or num_blocks < MIN_BLOCKS or not found.low <= found.high:
+    if figure.metric.endswith(CRR) or num_blocks < MIN_BLOCKS or not found.low <= found.high:
         return UNREADABLE
     if found.low <= 0 <= found.high:
         return UNREADABLE if figure.scale * found.detectable > abs(gap) else UNDECIDED

@@ -9,7 +9,7 @@ from typing import Any
 from raycomp.config import changed_options
 from raycomp.config.change import fingerprint_own, is_own
 from raycomp.config.options import check
-from raycomp.continual import tables
+from raycomp.continual import scoring, tables
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Choice, StreamRun, list_methods, list_runs
 from raycomp.continual.embed import EmbeddedStream, RunJob, list_warnings, prepare_streams
@@ -77,6 +77,8 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
             run.end_dry_run()
             _run_all(trials, places, config, {}, session, run, say)
             chosen = choose({one_run: read_result(run.folder, one_run) for one_run in trials}, config)
+            for line in scoring.list_ends(chosen, config):
+                say(line)
             _run_all(runs, places, config, chosen, session, run, say)
             streams = {place.name: place.facts for place in places}
         _close(run, config, runs, trials, chosen, streams)
@@ -210,7 +212,7 @@ def _close(
     counts = {OK: len(runs) + len(trials)}
     choices = {method: choice._asdict() for method, choice in chosen.items()}
     run.close(counts, counts, OK, lines=lines, streams=streams, chosen=choices)
-    run.record["warnings"] += list_warnings(streams)
+    run.record["warnings"] += [*list_warnings(streams), *scoring.list_ends(chosen, config)]
     shown = [*tables.report_samples(streams), *tables.make_tables(results, measured)]
     if trials:
         developed = {one_run: read_result(run.folder, one_run) for one_run in trials}

@@ -53,6 +53,9 @@ class HeadConfig(OptionGroup, name="head"):
     c2v: str = field(default="own", metadata=one_of(("own", "joint")))
     """Loss from texts to images, which the paper calls symmetric. own: each view is a query of its own;
     joint: both in one quotient, which trains compositions away from images."""
+    same: str = field(default="excluded", metadata=one_of(("excluded", "negatives")))
+    """Other samples of the same composition in the loss's denominator. excluded: left out; negatives: kept,
+    as in the paper's sum over "all samples in the batch"."""
     temperature: float = field(default=0.07, metadata=TEMPERATURE)
     steps: int = field(default=100, metadata=count_from(0))
     """Steps per task."""
@@ -74,10 +77,14 @@ class BufferConfig(OptionGroup, name="buffer"):
     max_bytes: int | None = field(default=None, metadata=within("at least 0"))
     """A second limit per task, in bytes; none = only the number of entries is limited."""
     draw: int = field(default=64, metadata=count_from(1))
-    """Largest number of entries drawn per step."""
-    reading: str = field(default="literal", metadata=one_of(("anchored", "literal", "negatives")))
-    """Use of a past text. literal: one more positive of the batch's samples with the same primitives, as in
-    the paper; anchored: the text attracts its own composition; negatives: a negative for all images."""
+    """Largest number of entries drawn per step; paraphrases are drawn once a task instead."""
+    reading: str = field(
+        default="literal", metadata=one_of(("anchored", "literal", "negatives", "paraphrase"))
+    )
+    """Use of a past text, which the paper leaves open. literal: one more positive of the batch's samples with
+    the same primitives. paraphrase: the same of every sample: a stored caption with as many primitives, their
+    words replaced by the sample's; one is drawn for each composition of a task, and embedded by the frozen
+    model. anchored: the text attracts its own composition. negatives: a negative for all images."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,9 @@ from raycomp.table import Cell, Column, Columns, Table
 
 RUNS = "cells"
 _BOUND = ("crr", "a_pair", "a_attribute", "a_object")
+CRR, CRR_LEARNED = "crr_to_primitives", "crr_to_learned"
+"""The two readings of the paper's CRR: pair / (attribute * object), "crr" in the files of runs; and pair
+accuracy relative to that of the same model right after each task."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Result:
 
     def matrix(self, figure: str) -> np.ndarray:
         """Return R[t, i] of a figure, in percent, float64 (T, T); NaN where it was not evaluated."""
-        found, num = self.values[TASK, figure], self.num_tasks
+        found, num = self.values.get((TASK, figure), {}), self.num_tasks
         nan = float("nan")
         return np.array([[100 * found.get((after, i), nan) for i in range(num)] for after in range(num)])
 
@@ -110,8 +113,10 @@ def measure(result: Result) -> dict[str, float]:
         summary = core.summarise(result.matrix(figure), before_T)._asdict()
         found |= {f"{prefix}{name}": value for name, value in summary.items()}
     for score in SCORES:
-        for name in _BOUND if (TASK, f"{score} crr") in result.values else ():
-            found[f"{score} {name}"] = float((result.matrix(f"{score} {name}")[-1] / 100).mean())
+        for name in _BOUND:
+            last_T = result.matrix(f"{score} {name}")[-1]
+            found[f"{score} {CRR if name == 'crr' else name}"] = float((last_T / 100).mean())
+        found[f"{score} {CRR_LEARNED}"] = float(list_retained(result, score)[-1])
     for score in SCORES:
         found[f"{score} zstd"] = float(list_drifts(result, score)[-1])
     for of, name in result.values:
@@ -137,25 +142,31 @@ def list_drifts(result: Result, score: str) -> np.ndarray:
 def average_so_far(result: Result, figure: str) -> np.ndarray:
     """Return after each task the mean over the tasks learned so far, (T,), in percent; NaN without the
     figure."""
-    if (TASK, figure) not in result.values:
-        return np.full(result.num_tasks, np.nan)
     matrix = result.matrix(figure)
     return np.array([matrix[t, : t + 1].mean() for t in range(len(matrix))])
 
 
+def list_retained(result: Result, score: str) -> np.ndarray:
+    """Return after each task the pair accuracy on all tasks before, relative to the accuracies right after
+    each of them, (T,): 1 if nothing is lost. NaN after the first task, without the figure, and if no pair was
+    right."""
+    pair_TT = result.matrix(f"{score} a_pair")
+    now_T, then_T = np.tril(pair_TT, -1).sum(1), np.cumsum([0, *pair_TT.diagonal()[:-1]])
+    return np.divide(now_T, then_T, out=np.full(result.num_tasks, np.nan), where=then_T > 0)
+
+
 def correlate_tasks(result: Result) -> dict[str, float]:
     """Return Pearson's r over the tasks of one run, at least three: the largest sigma of each with the main
-    figure and with CRR, averaged over the tasks so far; CCE with the size of ZSTD."""
+    figure and with CRR, over the tasks so far (CRR to learned needs four); CCE with the size of ZSTD."""
     sigma_T = result.of_method("sigma_max")
     pairs = {
         "sigma_recall_r": (sigma_T, average_so_far(result, result.main)),
-        "sigma_crr_r": (sigma_T, average_so_far(result, f"{FUSED} crr")),
+        f"sigma_{CRR}_r": (sigma_T, average_so_far(result, f"{FUSED} crr")),
+        f"sigma_{CRR_LEARNED}_r": (sigma_T[1:], list_retained(result, FUSED)[1:]),
         "cce_zstd_r": (result.of_method("cce_transpose"), np.abs(list_drifts(result, FUSED))),
     }
     return {
-        name: pearson(*pair)
-        for name, pair in pairs.items()
-        if result.num_tasks > 2 and np.isfinite(pair).all()
+        name: pearson(*pair) for name, pair in pairs.items() if len(pair[0]) > 2 and np.isfinite(pair).all()
     }
 
 
@@ -204,6 +215,18 @@ def _score(
             prefix = "" if weight is None else f"w={weight} {figure} "
             values = {name: [one.get(prefix + name, np.nan) for one in measured] for name in _METRICS}
             yield Choice(rate or 1.0, weight), {name: float(np.mean(found)) for name, found in values.items()}
+
+
+def list_ends(chosen: Mapping[str, Choice], config: ContinualConfig) -> list[str]:
+    """Return a line for each method whose selected rate is an end of the grid of ``develop.rates``."""
+    rates = sorted({*config.develop.rates})
+    beyond = {one: one**2 / near for one, near in (rates[:2], rates[:-3:-1])} if len(rates) > 1 else {}
+    return [
+        f"develop.rates: {name_method(method)} selected {choice.rate:g}, an end of the grid; extend "
+        f"develop.rates, for example by {beyond[choice.rate]:.2g}"
+        for method, choice in chosen.items()
+        if choice.rate in beyond and get_method(method).settings.get("head.steps") != 0
+    ]
 
 
 def report_trials(

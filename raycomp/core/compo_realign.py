@@ -191,11 +191,11 @@ OWN, JOINT = "own", "joint"
 QUERIES = (OWN, JOINT)
 """From compositions to images: each view has its own term, or all views of a sample share one quotient, which
 trains the composed view away from images."""
-ANCHORED, LITERAL, NEGATIVES = "anchored", "literal", "negatives"
-READINGS = (ANCHORED, LITERAL, NEGATIVES)
-"""The use of the buffer's texts. literal, the paper's: one more positive of the samples of the same
-composition. anchored: each text aligns its own composition with itself, as an image does. negatives: one more
-negative of all images."""
+ANCHORED, LITERAL, NEGATIVES, PARAPHRASE = "anchored", "literal", "negatives", "paraphrase"
+READINGS = (ANCHORED, LITERAL, NEGATIVES, PARAPHRASE)
+"""The use of the buffer's texts. literal: one more positive of the samples of the same composition;
+paraphrase: so are texts made for the batch (``core.continual.reword``). anchored: each text aligns its own
+composition with itself, as an image does. negatives: one more negative of all images."""
 
 
 class Views(NamedTuple):
@@ -240,21 +240,25 @@ def compo_realign(
     past: Past | None = None,
     reading: str = LITERAL,
     c2v: str = OWN,
+    same: str = "excluded",
 ) -> Parts:
     """Return the objective of a batch: e_c and e^_c both belong to their image.
 
     Without ``composed_BD``, the ablation, only e_c does; if it is frozen, there is no gradient and no
     training. ``text_BD`` are frozen captions, or in the reading ``adapted`` the result of ``Composer.adapt``
-    on them. ``past`` is used as ``reading`` specifies.
+    on them. ``reading`` specifies the use of ``past``, ``same`` whether samples leave the denominator.
     """
     past = past if past is not None and len(past.text_KD) else None
     own_B = torch.arange(len(image_BD), device=image_BD.device)
     views = [(text_BD, own_B)] + ([] if composed_BD is None else [(composed_BD, own_B)])
-    if past is not None and reading == LITERAL:
+    if past is not None and reading in (LITERAL, PARAPHRASE):
         says_BK = group_B[:, None] == past.group_K
         said_S = says_BK.any(1).nonzero()[:, 0]
         views.append((past.text_KD[says_BK.int().argmax(1)[said_S]], said_S))
     view_MD, owner_M = (torch.cat(parts) for parts in zip(*views, strict=True))
+    if same == NEGATIVES:  # as if each text had a composition of its own
+        group_B = own_B
+        past = past and past._replace(group_K=-1 - torch.arange(len(past.text_KD), device=own_B.device))
     others = (past.text_KD, past.group_K) if past is not None and reading == NEGATIVES else None
     found = contrast_views(image_BD, Views(view_MD, owner_M), group_B, scale, c2v, others)
     if past is None or reading != ANCHORED:

@@ -10,6 +10,7 @@ names, D dims, N questions, K candidate answers.
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import numpy as np
 
 from raycomp.config.options import check
 from raycomp.core.metrics import auc
+from raycomp.table import group_by
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,48 @@ class MicroBuffer:
         for task, entries in by_task.items():
             buffer.add(task, entries)
         return buffer
+
+
+def make_template(entry: BufferEntry) -> tuple[str, ...] | None:
+    """Return a stored caption in parts: words, then for each place an article or "", the number of its
+    primitive, and the words behind; none if the caption does not name all its primitives word by word."""
+    names = {name.lower() for name in entry.primitives}
+    longest = "|".join(re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name)))
+    parts = re.split(rf"(?<!\w)((?:an? )?)({longest})(?!\w)", entry.text, flags=re.IGNORECASE)
+    numbers: dict[str, str] = {}
+    for at in range(2, len(parts), 3):
+        parts[at] = numbers.setdefault(parts[at].lower(), str(len(numbers)))
+    return tuple(parts) if {*numbers} == names else None
+
+
+def fill_template(template: Sequence[str], names: Sequence[str]) -> str:
+    """Return the caption with these primitives, its articles fitted to them."""
+    parts = [*template]
+    for at in range(2, len(parts), 3):
+        parts[at] = names[int(parts[at])]
+        if article := parts[at - 1]:
+            parts[at - 1] = article[0] + ("n " if parts[at][:1].lower() in tuple("aeiou") else " ")
+    return "".join(parts)
+
+
+def reword(
+    entries: Iterable[BufferEntry], captions: Mapping[str, Sequence[str]], rng: np.random.Generator
+) -> dict[tuple[str, ...], str]:
+    """Return a paraphrase of each composition of captions: a stored caption that names as many primitives,
+    with those of the composition in their place, the first named for the first named.
+
+    It is drawn from the distinct templates, and differs from all captions of the composition; a composition
+    without such a template has none. Other stored words, such as relations and counts, stay as they are.
+    """
+    made = [one for one in dict.fromkeys(map(make_template, entries)) if one is not None]
+    found: dict[tuple[str, ...], str] = {}
+    for names, said in group_by(captions, lambda text: tuple(sorted(set(captions[text])))).items():
+        first = said[0].lower()
+        ordered = sorted(names, key=lambda name: first.find(name.lower()))
+        fitting = [one for one in made if len({*one[2::3]}) == len(names)]
+        drawn = (fill_template(fitting[place], ordered) for place in rng.permutation(len(fitting)))
+        found[names] = next((text for text in drawn if text not in said), "")
+    return {names: text for names, text in found.items() if text}
 
 
 class MatrixSummary(NamedTuple):

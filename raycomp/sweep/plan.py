@@ -16,6 +16,7 @@ from raycomp.config.options import Seconds, check, check_choice, split_none
 from raycomp.config.shared import CHOICE, FIXED, GRID, LOGUNIFORM, spell_value, spell_values
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import list_runs, name_stream
+from raycomp.continual.scoring import CRR, CRR_LEARNED
 from raycomp.continual.tables import FROZEN, MAIN
 from raycomp.core.selection import KEY
 from raycomp.curation.config import choose_config, explain_unused
@@ -244,7 +245,7 @@ def write_number(value: float, domain: Domain, kind: type) -> str:
 _RETRIEVED = tuple(f"{metric}@{k}" for metric in (*RECALLS.values(), MEAN_RECALL) for k in CUTS)
 ALL = "all"
 # Of continual learning, in addition to the main figure.
-_FURTHER = ("fused zstd", "fused crr", "fused a_pair", "composed merged both last")
+_FURTHER = ("fused zstd", f"fused {CRR}", f"fused {CRR_LEARNED}", "fused a_pair", "composed merged both last")
 _CLASSIFIED = (ACC1, ACC5, MEAN_PER_CLASS_RECALL)
 
 

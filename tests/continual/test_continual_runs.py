@@ -128,8 +128,11 @@ def test_rates_are_chosen_on_development_seeds_and_reported_on_others(finished, 
     own = replace(
         CONFIG, prepared=str(finished / "prepared"), stream=(STREAM,), method=("frozen", FULL), seeds=1
     )
-    config = override_all(own, {"develop.seeds": 1, "develop.rates": "1,3", "develop.weights": "0.25,1"})
-    chosen = continual(config, str(tmp_path / "out"), ignore)["chosen"]
+    options = {"develop.rates": "1,3", "develop.weights": "0.25,1", "buffer.reading": "paraphrase"}
+    heard: list[str] = []
+    run = continual(override_all(own, {"develop.seeds": 1, **options}), str(tmp_path / "out"), heard.append)
+    chosen, said = run["chosen"], "an end of the grid; extend develop.rates"
+    assert any(said in line for line in heard) and any(said in line for line in run["warnings"])
     facts = json.loads((tmp_path / f"out/cells/world-{FULL}-00.json").read_text())
     assert chosen == {FULL: {name: facts[name] for name in ("rate", "weight")}}
     tried = json.loads((tmp_path / f"out/cells/world-{FULL}-01-x3.0.json").read_text())

@@ -18,8 +18,9 @@ from raycomp.continual.loop import TaskLoop, draw_rows, order_tasks, summarise_s
 from raycomp.continual.method import FULL, METHODS
 from raycomp.continual.methods.head import Frozen, HeadLearner
 from raycomp.continual.scoring import MERGED, TASK, TEXT, ZERO_SHOT, Result, measure
+from raycomp.core.continual import BufferEntry, reword
 from raycomp.data.files import Folder
-from tests.continual.streams import DIM, NAMES, make_split, make_stream
+from tests.continual.streams import DIM, NAMES, make_split, make_stream, unit
 
 SMALL = {"head.steps": 12, "head.batch_size": 8, "head.hidden": 4, "trust.first": 3, "checkpoint_steps": 5}
 HEADS = [name for name, method in METHODS.items() if method.learner == "head"]
@@ -182,16 +183,67 @@ def test_sigma_by_power_steps_is_the_exact_one():
             assert min(found[None]) > 0 and len(set(found[None])) == 4
 
 
-def test_past_texts_act_only_where_a_composition_comes_back(tmp_path):
-    """Of three tasks with names of their own replay-text is sequential, and a buffer none, bit for bit."""
-    stream = make_stream()
+def make_apart(stream: Stream) -> Stream:
+    """Return the stream with names and a phrase of its own for each task: no composition comes back."""
     embedded, tasks = dict(zip(NAMES, stream.name_VD, strict=True)), []
     for number, task in enumerate(stream.tasks):
         own = NAMES[4 * number : 4 * number + 4]
         sets = [own[:2], own[1:3], own[2:], own[:3], own[1:], own[::3], own, own[::2]]
         splits = [make_split(sets, embedded, np.eye(DIM), 10 * number + half) for half in (0, 1)]
-        tasks.append(replace(task, train=splits[0], test=splits[1]))
-    apart = replace(stream, tasks=tuple(tasks), zero_shot=())
+        texts = tuple(text.replace("a picture of", PHRASES[number]) for text in splits[0].texts)
+        tasks.append(replace(task, train=replace(splits[0], texts=texts), test=splits[1]))
+    return replace(stream, tasks=tuple(tasks), zero_shot=())
+
+
+PHRASES = ("here is a", "we see an", "two of")
+
+
+def embed_by_text(_: HeadLearner, texts: list[str]) -> np.ndarray:
+    return unit(np.stack([np.random.default_rng([*text.encode()]).standard_normal(DIM) for text in texts]))
+
+
+def test_a_paraphrase_is_a_positive_of_its_sample_though_no_composition_comes_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(HeadLearner, "embed_texts", embed_by_text)
+    apart, reading = make_apart(make_stream()), {"buffer.reading": "paraphrase", "order": "given"}
+    learner = make_loop("no-trust", apart, **reading, **{"buffer.size": 8}).learner
+    learner.start_task(0, apart.tasks[0].train)
+    learner.end()
+    learner.start_task(1, apart.tasks[1].train)
+    row_B = np.array([5, 2, 0, 7, 1])
+    own, image_BD = learner.train.own_N[row_B], learner.train.image_ND[row_B].astype(np.float64)
+    # A caption of the first task with as many names; there is one template for each number of them.
+    said = [f"{PHRASES[0]} {' and '.join(learner.train.primitives[i])}" for i in own]
+    composed_BD, paraphrase_BD = learner.compose(learner.train)[own], embed_by_text(learner, said)
+    views, sum_of_terms = [*zip(learner.train.text_TD[own], composed_BD, paraphrase_BD, strict=True)], 0.0
+    for i, image in enumerate(image_BD):
+        exp = [[np.exp(image @ view / 0.07) for view in some] for some in views]
+        sum_of_terms += np.log(np.sum(exp) / sum(exp[i]))
+        for view in views[i]:
+            asked = [np.exp(other @ view / 0.07) for other in image_BD]
+            sum_of_terms += np.log(sum(asked) / asked[i]) / 3
+    assert learner.step(0, row_B)["loss"] == pytest.approx(sum_of_terms / len(row_B) / 2, rel=1e-5)
+
+    _, whole = run("no-trust", tmp_path / "whole", apart, **reading)
+    _, sequential = run("sequential", tmp_path / "sequential", apart, order="given")
+    assert figures(whole) != figures(sequential), "literal: equal, see past_texts_act_only below"
+    with pytest.raises(Killed):
+        make_loop("no-trust", apart, **reading).run(Deadly(str(tmp_path / "cut"), 4))
+    again = make_loop("no-trust", apart, **reading).run(Folder(str(tmp_path / "cut")))
+    assert show(again) == show(whole)
+
+
+def test_a_template_is_a_stored_caption_that_names_all_its_primitives():
+    stored = ("A red cube above an owl, a red cube", "owl,red cube"), ("two dogs", "dog"), ("a pear", "pear")
+    own = {"an apple near a small box": ("small box", "apple"), "a fig": ("fig",)}
+    entries = [BufferEntry(text, tuple(names.split(","))) for text, names in stored]
+    found = reword(entries, own, np.random.default_rng(0))
+    assert found == {("apple", "small box"): "An apple above a small box, an apple"}, "a fig is no paraphrase"
+
+
+def test_past_texts_act_only_where_a_composition_comes_back(tmp_path):
+    """Of three tasks with names of their own replay-text is sequential, and a buffer none, bit for bit."""
+    stream = make_stream()
+    apart = make_apart(stream)
     for method, other in (("replay-text", "sequential"), (FULL, "no-buffer")):
         one, two = (run(name, tmp_path / name, apart)[1] for name in (method, other))
         assert figures(one) == figures(two), method

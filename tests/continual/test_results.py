@@ -24,6 +24,7 @@ from raycomp.continual.scoring import (
     Result,
     correlate_tasks,
     is_done,
+    list_retained,
     measure,
     read_result,
 )
@@ -88,8 +89,15 @@ def test_correlations_over_the_tasks_of_a_run_by_hand():
         (METHOD, "cce_transpose"): {(t, 0): t / 10 for t in range(3)},
     }
     facts = {"order": [0, 1, 2], "backbone": 0, "seconds": 2.0}
-    found = correlate_tasks(Result(StreamRun("world", "m", 0), facts, values))
-    assert found["sigma_recall_r"] == pytest.approx(-1) and found["sigma_crr_r"] == pytest.approx(0.5)
+    # Right after its task 0.5, 0.4 and 0.2; at the end 0.3, 0.3 and 0.2: of the first two 0.6 of 0.9 is left.
+    pair_TT = [[0.5, 0, 0], [0.4, 0.4, 0], [0.3, 0.3, 0.2]]
+    values[TASK, "fused a_pair"] = {(t, i): pair_TT[t][i] for t in range(3) for i in range(3)}
+    result = Result(StreamRun("world", "m", 0), facts, values)
+    assert list_retained(result, "fused") == pytest.approx([np.nan, 0.4 / 0.5, 0.6 / 0.9], nan_ok=True)
+    found = correlate_tasks(result)
+    assert found["sigma_recall_r"] == pytest.approx(-1) and found[
+        "sigma_crr_to_primitives_r"
+    ] == pytest.approx(0.5)
     assert found["cce_zstd_r"] == pytest.approx(1), "of the size of ZSTD: -10, 20 and -30 points"
     shown = measure(make_result("m", 0, [[0.5, 0.25]] * 3, sigma_max=(3.0, 2.0)))
     assert "sigma_recall_r" not in shown, "two tasks have no correlation"

@@ -223,6 +223,15 @@ def test_development_seeds_come_after_the_reported_ones_and_are_none_of_them():
     assert scoring.list_trials(override_all(config, {"develop.seeds": 0})) == []
 
 
+def test_a_selected_rate_at_an_end_of_the_grid_is_reported():
+    config = override_all(ContinualConfig(), {"develop.rates": (3.0, 0.3, 1.0)})
+    chosen = {FULL: Choice(3.0), "finetune": Choice(0.3), "no-trust": Choice(1.0)}
+    said = "selected {}, an end of the grid; extend develop.rates, for example by {}"
+    ends = [(FULL, 3, 9), ("finetune", 0.3, 0.09)]
+    lines = scoring.list_ends(chosen, config)
+    assert lines == [f"develop.rates: {name} {said.format(*two)}" for name, *two in ends]
+
+
 def test_development_judges_by_the_fused_score_at_every_weight(tmp_path):
     """At the config's own weight it is the main figure."""
     loop = make_loop("sequential", make_stream(questions=True))

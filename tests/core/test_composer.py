@@ -386,6 +386,15 @@ def test_past_texts_as_positives_and_as_negatives_equal_a_slow_loop():
         assert float(found.total) == pytest.approx(slow_loss(both(), SAME.tolist(), c2v, others), rel=1e-12)
 
 
+def test_samples_of_the_same_composition_are_negatives_on_request():
+    more = [(PAST.text_KD[0], 2), (PAST.text_KD[1], 1), (PAST.text_KD[1], 4)]
+    for reading, views, others in ((LITERAL, more, ()), (NEGATIVES, [], [(one, -1) for one in PAST.text_KD])):
+        args = IMAGE, TEXT, COMPOSED, SAME, SCALE, PAST, reading, OWN
+        slow = slow_loss(both(*views), APART.tolist(), OWN, others)
+        assert float(compo_realign(*args, NEGATIVES).total) == pytest.approx(slow, rel=1e-12)
+        assert float(compo_realign(*args).total) < slow - 1e-3
+
+
 def test_anchors_are_past_texts_in_the_place_of_images():
     plain = compo_realign(IMAGE, TEXT, COMPOSED, SAME, SCALE)
     found = compo_realign(IMAGE, TEXT, COMPOSED, SAME, SCALE, PAST, ANCHORED)

@@ -16,8 +16,11 @@ from torch import Tensor
 from raycomp.config import UserError
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Split, Stream
+from raycomp.continual.streams.build import make_tokens
 from raycomp.core import compo_realign as core
-from raycomp.core.continual import BufferEntry, MicroBuffer, cycle_errors, judge_read_out
+from raycomp.core.continual import BufferEntry, MicroBuffer, cycle_errors, judge_read_out, reword
+from raycomp.data.runs import fetch_model
+from raycomp.models.clip import Clip, refuse_bad
 
 
 class Learner(Protocol):
@@ -67,7 +70,7 @@ class Frozen(Learner):
 
 
 # Added to a seed, so that a head's weights, its steps and its buffer are drawn independently.
-_WEIGHTS, _STEPS, _BUFFER, _POWER = 11, 12, 13, 14
+_WEIGHTS, _STEPS, _BUFFER, _POWER, _PARAPHRASES = 11, 12, 13, 14, 15
 _TEXTS_AT_ONCE = 4096
 # Interval in steps of reports of sigma where no option depends on it.
 _REPORT_EVERY = 10
@@ -113,13 +116,14 @@ class HeadLearner:
         }
         """The frozen model would embed a past text exactly as before."""
         self.number, self.optimizer = 0, _make_optimizer(self.composer, config)
+        self.reworded: Rows | None = None  # paraphrases of the task's compositions, once a step needs them
 
     def start_task(self, number: int, train: Split) -> None:
         """Open the task with a new optimiser."""
         self.number, self.train = number, train
         self.rows = self._make_rows(train.text_TD, train.primitives)
         self.image_ND, self.own_N = torch.from_numpy(train.image_ND), torch.from_numpy(train.own_N)
-        self.optimizer = _make_optimizer(self.composer, self.config)
+        self.optimizer, self.reworded = _make_optimizer(self.composer, self.config), None
 
     def step(self, step: int, row_B: np.ndarray) -> dict[str, float]:
         """Take a step on these rows; report loss, sigma, alpha, the gradient's length and s(z_v, e^_c).
@@ -142,6 +146,7 @@ class HeadLearner:
             None if past is None else core.Past(past.text_BD, self._compose(past), past.group_B),
             self.config.buffer.reading,
             head.c2v,
+            head.same,
         ).total
         similarity_B = (image_BD * made.composed_BD).sum(1)
         reported = {"loss": float(loss.detach()), "similarity": float(similarity_B.detach().mean())}
@@ -245,6 +250,10 @@ class HeadLearner:
         Past images are added to the batch as samples.
         """
         rows, image_BD = self.rows.take(self.own_N[row_B]), self.image_ND[row_B]
+        buffer = self.config.buffer
+        if self.number and (buffer.kind, buffer.reading) == ("text", core.PARAPHRASE):
+            past = self.reword()
+            return image_BD, rows, past.take(torch.isin(past.group_B, rows.group_B).nonzero()[:, 0])
         entries = self.draw_past(np.random.default_rng([self.seed, _STEPS, self.number, step]))
         if not entries:
             return image_BD, rows, None
@@ -260,6 +269,23 @@ class HeadLearner:
             wide.append(some._replace(index_BP=F.pad(some.index_BP, pad), valid_BP=F.pad(some.valid_BP, pad)))
         joined = Rows(*(torch.cat(pair) for pair in zip(*wide, strict=True)))
         return torch.cat([image_BD, torch.from_numpy(image_KD)]), joined, None
+
+    def reword(self) -> Rows:
+        """Return the paraphrases of the task's compositions, drawn and embedded once a task."""
+        if self.reworded is None:
+            rng = np.random.default_rng([self.seed, _PARAPHRASES, self.number])
+            captions = dict(zip(self.train.texts, self.train.primitives, strict=True))
+            found = reword(self.buffer.entries(), captions, rng)
+            text_KD = self.embed_texts([*found.values()]) if found else self.train.text_TD[:0]
+            self.reworded = self._make_rows(text_KD, [*found])
+        return self.reworded
+
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the frozen model's embeddings of texts that the stream does not have, fp32 (T, D)."""
+        model = self.config.model
+        text_TD = Clip(fetch_model(model)).text.embed(make_tokens(texts, model))[0]
+        refuse_bad(text_TD, model.said_weights, "texts")
+        return text_TD.numpy()
 
     def draw_past(self, rng: np.random.Generator) -> list[BufferEntry]:
         """Draw entries of past tasks; their texts are keys of ``text_of``."""

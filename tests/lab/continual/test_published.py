@@ -97,7 +97,7 @@ def test_a_difference_that_could_have_been_seen_and_was_not_is_undecided():
     assert judge_sign(found, figure, 1.1, 10) == "undecided"
     assert judge_sign(found, figure, 0.05, 10) == "unreadable"
     assert judge_sign(found, figure, 0.0, 10) == ""
-    (crr,) = (one for one in RETRIEVED if one.metric == "fused crr")
+    (crr,) = (one for one in RETRIEVED if one.metric == "fused crr_to_primitives")
     assert judge_sign(contrast([-0.3, -0.31] * 5), crr, -4, 10) == "unreadable"
 
 
