@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
@@ -334,13 +334,74 @@ def _load_class() -> Any:
         """CLIP's byte-pair encoding: lower case, cut at the end of the context."""
 
         def __call__(self, texts: list[str], context_length: int | None = None) -> np.ndarray:
-            ids_BN = np.zeros((len(texts), context_length or self.context_length), np.int32)
-            for row_N, text in zip(ids_BN, texts, strict=True):
-                ids = [self.sot_token_id, *self.encode(text)][: len(row_N) - 1]
-                row_N[: len(ids) + 1] = [*ids, self.eot_token_id]
-            return ids_BN
+            found = map(self.words.encode, texts)
+            return place_ids(self, found, len(texts), context_length or self.context_length)
+
+        @cached_property
+        def words(self) -> WordEncoder:
+            return WordEncoder(self)
 
     return SimpleTokenizer
+
+
+def place_ids(tokenizer: Any, found: Iterable[list[int]], num: int, size: int) -> np.ndarray:
+    """Return the ids of ``num`` texts as int32 [num, size]: start and end around them, cut, then zeros."""
+    ids_BN = np.zeros((num, size), np.int32)
+    for row_N, ids in zip(ids_BN, found, strict=True):
+        kept = ids[: size - 2]
+        row_N[: len(kept) + 2] = [tokenizer.sot_token_id, *kept, tokenizer.eot_token_id]
+    return ids_BN
+
+
+class WordEncoder:
+    """``encode`` of a lower-casing ``SimpleTokenizer`` of open_clip, several times as fast on plain text.
+
+    Plain text is cut into words as it stands, so a word's ids can also be replaced without encoding the rest.
+    """
+
+    def __init__(self, tokenizer: Any):
+        self.tokenizer = tokenizer
+        # Another special token could join words.
+        self.cuts = len(tokenizer.all_special_ids) == 2
+        self._word_ids = lru_cache(1 << 16)(self._find_word_ids)
+        self._places = lru_cache(4)(self._find_places)
+        self.splice = lru_cache(1 << 10)(self._splice)
+
+    def encode(self, text: str) -> list[int]:
+        """Return what the tokenizer's own ``encode`` returns."""
+        clean = text.lower() if _PLAIN_TEXT.fullmatch(text) else self.tokenizer.clean_fn(text)
+        return [number for word in self.tokenizer.pat.findall(clean) for number in self._word_ids(word)]
+
+    def _find_word_ids(self, word: str) -> list[int]:
+        letters = "".join(self.tokenizer.byte_encoder[byte] for byte in word.encode())
+        return [self.tokenizer.encoder[piece] for piece in self.tokenizer.bpe(letters).split(" ")]
+
+    def _splice(self, text: str, start: int, end: int, other: str) -> list[int]:
+        """Return ``encode(text[:start] + other + text[end:])``; ``other`` is text[start:end] with letters in
+        place of letters.
+
+        Where the text is plain and both places are between words, the ids before and behind are the text's.
+        """
+        ids, starts, ends = self._places(text)
+        # An apostrophe before, or a letter behind, may form one word with the letters that it meets.
+        is_apart = text[:start][-1:] != "'" and not text[end : end + 1].isalpha()
+        if start in starts and end in ends and is_apart:
+            return [*ids[: starts[start]], *self.encode(other), *ids[ends[end] :]]
+        return self.encode(text[:start] + other + text[end:])
+
+    def _find_places(self, text: str) -> tuple[list[int], dict[int, int], dict[int, int]]:
+        """Return a text's ids, and how many of them are before each character at which a word starts or ends;
+        no characters where the text is not plain."""
+        ids: list[int] = []
+        starts: dict[int, int] = {}
+        ends: dict[int, int] = {}
+        if not (self.cuts and _PLAIN_TEXT.fullmatch(text)) or "<" in text:  # a special token starts with it
+            return ids, starts, ends
+        for word in self.tokenizer.pat.finditer(text.lower()):
+            starts[word.start()] = len(ids)
+            ids += self._word_ids(word[0])
+            ends[word.end()] = len(ids)
+        return ids, starts, ends
 
 
 class Nonce(NamedTuple):
@@ -395,17 +456,13 @@ class NonceMaker:
             )
         self.tokenizer = tokenizer
         self.seed = seed
-        self._word_ids = lru_cache(1 << 16)(self._find_word_ids)
+        words = WordEncoder(tokenizer)
+        self.encode, self.splice = words.encode, words.splice
         self._draw = lru_cache(1 << 16)(self._draw_nonces)
 
-    def encode(self, text: str) -> list[int]:
-        """Return what the tokenizer's own ``encode`` returns, several times as fast on plain text."""
-        clean = text.lower() if _PLAIN_TEXT.fullmatch(text) else self.tokenizer.clean_fn(text)
-        return [number for word in self.tokenizer.pat.findall(clean) for number in self._word_ids(word)]
-
-    def _find_word_ids(self, word: str) -> list[int]:
-        letters = "".join(self.tokenizer.byte_encoder[byte] for byte in word.encode())
-        return [self.tokenizer.encoder[piece] for piece in self.tokenizer.bpe(letters).split(" ")]
+    def place(self, found: Sequence[list[int]]) -> np.ndarray:
+        """Return what the tokenizer returns for texts of these ids."""
+        return place_ids(self.tokenizer, found, len(found), self.tokenizer.context_length)
 
     def make(
         self, caption: str, targets: Sequence[tuple[int, int]], count: int, key: str = ""
@@ -439,8 +496,7 @@ class NonceMaker:
             return phrases.NO_NONCE_OF_LENGTH
         valid: list[str] = []
         for nonce in drawn:
-            other = phrases.make_counterfactual(caption, start, end, nonce)
-            ids = self.encode(other), self.encode(target), self.encode(nonce)
+            ids = self.splice(caption, start, end, nonce), self.encode(target), self.encode(nonce)
             fault = phrases.check_nonce(tokens, *ids, self.tokenizer.context_length)
             if fault == phrases.PAST_CONTEXT:
                 return fault

@@ -6,6 +6,7 @@ from functools import cache
 
 import open_clip
 import pytest
+from open_clip.tokenizer import SimpleTokenizer
 
 from raycomp.config import ModelConfig
 from raycomp.language.phrases import (
@@ -16,10 +17,11 @@ from raycomp.language.phrases import (
     PLURAL,
     TOKENS_CHANGE,
     VOWEL,
+    copy_case,
     form_of,
     make_counterfactual,
 )
-from raycomp.models.architecture import NonceMaker, load_nonce_pools, load_nonces, load_tokens
+from raycomp.models.architecture import NonceMaker, WordEncoder, load_nonce_pools, load_nonces, load_tokens
 from raycomp.models.clip import load_tokenizer
 
 TOKENIZER = open_clip.get_tokenizer("ViT-B-32")
@@ -109,6 +111,47 @@ def test_fast_encoding_is_the_tokenizers_own(shared):
     ]
     for caption in [*read_captions(shared), *odd]:
         assert maker().encode(caption) == TOKENIZER.encode(caption)
+
+
+# White space, joined words, apostrophes, special tokens and what cleaning changes, around a word.
+FRAMES = """{} | {}| a {}'s b|the '{}' c|'{}|{}'|{}'tis|{}s'x|x{}|{}x|{}-shirt|a.{}.b|1{}2|{}2nd|({})!|<{}>
+<end_of_text>{}|<start_of_{}> a|&{};|a &amp; {}|{}\u2019s|\u212a{}|{}\u017f|caf\u00e9 {}|\u00e2\u20ac\u2122{}
+x\t{}\ty|{}\u2014|don't {} we'll|{} \U0001f600"""
+TARGETS = "dog cat S t ll Ve d o's T-shirt F16 1st U.S. start_of_text end 'tis re's".split()
+
+
+def assert_spliced(tokenizer, caption: str, spans: list[tuple[int, int]], count: int = 2) -> int:
+    """Replace every span's letters by nonces of any length, against the whole text; return how many."""
+    pool, words = load_nonces(), WordEncoder(tokenizer)
+    for place, (start, end) in enumerate(spans):
+        for i in range(count):
+            nonce = pool[(97 * len(caption) + 31 * place + 7 * i) % len(pool)].word
+            other = re.sub(
+                "[A-Za-z]+", lambda found, nonce=nonce: copy_case(nonce, found[0]), caption[start:end]
+            )
+            whole = make_counterfactual(caption, start, end, other)
+            assert words.splice(caption, start, end, other) == tokenizer.encode(whole), whole
+    return count * len(spans)
+
+
+def test_spliced_tokens_are_those_of_the_whole_text():
+    captions = [frame.replace("{}", target) for frame in re.split(r"[|\n]", FRAMES) for target in TARGETS]
+    for caption in captions:
+        spans = [found.span() for found in re.finditer(r"[A-Za-z]+|\S+?(?=\W*$)|\S+", caption)]
+        spans += [found.span() for target in TARGETS for found in re.finditer(re.escape(target), caption)]
+        assert_spliced(TOKENIZER, caption, spans, 4)
+    more = SimpleTokenizer(additional_special_tokens=["red dog"])  # joins two words
+    assert_spliced(more, "a red dog on a mat", [(2, 5), (6, 9), (15, 18)])
+
+
+@pytest.mark.slow
+def test_spliced_tokens_of_real_captions_are_those_of_the_whole_text(shared):
+    """Every run of letters, on 100,000 counterfactuals."""
+    num = 0
+    for caption in read_captions(shared):
+        spans = [found.span() for found in re.finditer(r"[^\W\d_]+", caption)]
+        num += assert_spliced(TOKENIZER, caption, spans, 4)
+    assert num > 100_000
 
 
 def test_everything_behind_the_first_target_past_the_cut_is_past_it():

@@ -141,10 +141,9 @@ def _make_columns(schema: pa.Schema, values: Iterable[Sequence[Any]]) -> dict[st
 
 
 @lru_cache(maxsize=1)
-def _tools(parser: ParserConfig, nonce: NonceConfig, scorer: ScorerConfig) -> tuple[Parser, NonceMaker, Any]:
+def _tools(parser: ParserConfig, nonce: NonceConfig, scorer: ScorerConfig) -> tuple[Parser, NonceMaker]:
     """The objects that parsing needs, loaded once per process."""
-    tokenizer = load_tokens(scorer)
-    return load_parser(parser.name), NonceMaker(tokenizer, nonce.seed, scorer.model), tokenizer
+    return load_parser(parser.name), NonceMaker(load_tokens(scorer), nonce.seed, scorer.model)
 
 
 def parse(
@@ -161,10 +160,10 @@ def parse(
     verbs and relation words follow the phrases of their row, with class CONTENT; ``attribute`` separates
     them.
     """
-    find, maker, tokenize = _tools(parser, nonce, scorer)
+    find, maker = _tools(parser, nonce, scorer)
     captions = table[words.CAPTION].to_pylist()
     keys = table[words.UID].to_pylist() if nonce.key == "sample" else [""] * len(captions)
-    rows, texts, faults = [], [], []
+    rows, edits, faults = [], [], []
     parsed = find.parse_content(captions, attribute.targets == words.CONTENT)
     for caption, key, (phrases, content) in zip(captions, keys, parsed, strict=True):
         made: list[Any] = []
@@ -178,16 +177,20 @@ def parse(
             drawn = [] if isinstance(nonces, str) else nonces
             said = {"text": caption[phrase.start : phrase.end], "target": caption[start:end], "nonces": drawn}
             row.append({**phrase._asdict(), **said, "drops": [], "drop": None, "displacement": None})
-            edited += [parquet.readable(make_counterfactual(caption, start, end, nonce)) for nonce in drawn]
+            for one in drawn:
+                is_read = len(caption) - (end - start) + len(one) <= MAX_CHARACTERS
+                text = "" if is_read else parquet.readable(make_counterfactual(caption, start, end, one))
+                edited.append(maker.splice(caption, start, end, one) if is_read else maker.encode(text))
         rows.append(row)
-        texts.append(edited)
-    tokens_TL = tokenize([text for group in texts for text in group] or [""])
+        edits.append(edited)
+    caption_NL = maker.place([maker.encode(parquet.readable(caption)) for caption in captions])
+    edited_TL = maker.place([ids for group in edits for ids in group])
     columns = {
         words.STATUS: pa.array([get_phrase_status(row) for row in rows], pa.string()),
         words.PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
         parquet.FAULTS: pa.array(faults, pa.list_(pa.string())),
-        parquet.TOKENS: parquet.to_fixed_lists(tokenize(list(map(parquet.readable, captions)))),
-        parquet.COUNTERFACTUALS: parquet.nest(tokens_TL, [len(group) for group in texts]),
+        parquet.TOKENS: parquet.to_fixed_lists(caption_NL),
+        parquet.COUNTERFACTUALS: parquet.nest(edited_TL, [len(group) for group in edits]),
     }
     return parquet.add_columns(table, columns)
 
