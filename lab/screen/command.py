@@ -7,6 +7,7 @@ from typing import Any
 from lab.screen.config import CUES, ScreenConfig
 from lab.screen.draws import ScreenRun, check_captions
 from lab.screen.one_run import ARCHITECTURE, run_one
+from lab.screen.photos import screen_photos
 from lab.screen.tables import (
     list_plots,
     make_tables,
@@ -25,6 +26,7 @@ from raycomp.run.work import map_some
 from raycomp.words import OK
 
 _RUNS, _CAPTIONS, _FIGURES = "cells", "captions", "figures"
+_BELOW = "Below 0 it keeps fewer faulty pairs than alignment."
 _FAULTS, _TRAITS, _TEXT = "faults.csv", "traits.csv", "text.csv"
 
 
@@ -37,8 +39,10 @@ def screen(config: ScreenConfig, out: str, say: Say = print) -> dict[str, Any]:
     out = absolute_uri(str(out))
     if "://" in out:
         raise ValueError(f"out={out!r}: the screen needs a local folder")
-    runs = list_runs(config)
     check_writable(out)
+    if config.sugarcrepe.annotations is not None:
+        return screen_photos(config, out, say)
+    runs = list_runs(config)
     outputs = (_RUNS, _CAPTIONS, _FIGURES, _FAULTS, _TRAITS, _TEXT)
     fingerprint = {"architecture": digest(ARCHITECTURE)}
     cost = partial(say_count, len(runs), "runs")
@@ -99,6 +103,7 @@ def _close(run: Run, config: ScreenConfig, runs: list[ScreenRun]) -> None:
         Path(__file__).with_name("page.html.jinja"),
         run=run.record,
         headline=say_registered(found),
+        answers=[f"{_BELOW} The 95 % interval is over {config.worlds} worlds."],
         tables=tables,
         charts=list(charts.values()),
     )

@@ -1,10 +1,14 @@
 """The options of the screen."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from lab.words import NOUN, PARTICIPLE
+from raycomp.config import as_setting
 from raycomp.config.options import FREE, OptionGroup, check, count_from, one_of, within
-from raycomp.config.shared import ClusterConfig
+from raycomp.config.shared import ClusterConfig, ScorerConfig
+from raycomp.evaluation.config import BenchmarkConfig
 
 TEXT_VISIBLE = "text-visible"
 
@@ -40,8 +44,12 @@ CUES = {
 
 @dataclass(frozen=True)
 class ScreenConfig(OptionGroup):
-    """The number of worlds, and their sizes."""
+    """Drawn worlds: their number and sizes; or, with ``sugarcrepe.annotations``, real photos."""
 
+    sugarcrepe: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    """Real photos: captions of COCO val2017, a third of them replaced by SugarCrepe's negatives."""
+    scorer: ScorerConfig = field(default_factory=ScorerConfig)
+    """The CLIP model that scores real photos; a drawn world trains its own."""
     worlds: int = field(default=4, metadata=count_from(1, 100))
     """Number of worlds, each with its own scorer and pairs for every cue: the unit of all intervals."""
     first_world: int = field(default=0, metadata=count_from(0, 10_000))
@@ -63,10 +71,19 @@ class ScreenConfig(OptionGroup):
     side_by_side: int | None = field(default=None, metadata=FREE | count_from(1))
     """Number of concurrent runs, each on one CPU; none = the number of cores. No result depends on it."""
     seed: int = field(default=0, metadata=within("from 0 to 9999"))
-    """Draws the worlds."""
+    """Draws the worlds; of real photos, the captions that are replaced."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         least = self.batch_size
         check(self.scorer_pairs >= least, "scorer_pairs", self.scorer_pairs, f"at least {least}, a batch")
+
+    def check_typed(self, options: Mapping[str, Any]) -> Any:
+        is_real = self.sugarcrepe.annotations is not None
+        for path, value in options.items():
+            group = path.partition(".")[0]
+            if group not in ("cluster", "seed") and (group in ("sugarcrepe", "scorer")) != is_real:
+                said = "drawn worlds; leave it out, or leave out" if is_real else "real photos; also set"
+                raise ValueError(f"{path}={as_setting(value)}: is for {said} sugarcrepe.annotations")
+        return self

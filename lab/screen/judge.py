@@ -1,6 +1,7 @@
 """The pairs that rules keep of one corpus: correct pairs, and pairs with one kind of fault.
 
-N pairs; scores are float64 [N], NaN where a pair has none: it then ranks last.
+N pairs; scores are float64 [N], NaN where a pair has none: it then ranks last. B draws of a bootstrap, each
+with the number of copies of every pair.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,8 +27,8 @@ REGISTERED = f"alignment + {CONTENT} {PER_DISPLACEMENT} min"
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """Pairs of one kind of fault with their scores."""
+class Scored:
+    """Pairs with their scores."""
 
     fault_N: np.ndarray
     """Bool."""
@@ -37,10 +38,16 @@ class Corpus:
     readings: Mapping[str, np.ndarray]
     num_targets_N: np.ndarray
     """Number of nouns that PAS replaced."""
-    num_things_N: np.ndarray
-    template_N: np.ndarray
     draw_N: np.ndarray
     """Breaks ties."""
+
+
+@dataclass(frozen=True)
+class Corpus(Scored):
+    """Pairs of a drawn world, with one kind of fault."""
+
+    num_things_N: np.ndarray
+    template_N: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ def judge(corpus: Corpus) -> Iterator[Row]:
             )
 
 
-def list_rules(corpus: Corpus, pool_N: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def list_rules(corpus: Scored, pool_N: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each rule and its ranking score of the pool; sums are of values standardized over the pool."""
     aligned_N = standardise(corpus.alignment_N, pool_N)
     yield ALIGNMENT, corpus.alignment_N
@@ -124,6 +131,34 @@ def keep_in_strata(score_N: np.ndarray, pool_N: np.ndarray, keep: float, corpus:
         own = order[(pool_N & (corpus.num_targets_N == targets))[order]]
         kept_N[own[: round(share * len(own))]] = True
     return kept_N
+
+
+def keep_copies(
+    score_N: np.ndarray, copies_BN: np.ndarray, num_B: np.ndarray, draw_N: np.ndarray
+) -> np.ndarray:
+    """Return the copies that are kept in every draw, the best ``num_B``: ``keep_best`` of draws."""
+    order = np.lexsort((draw_N, -np.nan_to_num(score_N, nan=-np.inf)))
+    ranked_BN = copies_BN[:, order]
+    before_BN = np.cumsum(ranked_BN, axis=1) - ranked_BN
+    kept_BN = np.empty_like(copies_BN)
+    kept_BN[:, order] = np.clip(num_B[:, None] - before_BN, 0, ranked_BN)
+    return kept_BN
+
+
+def auc_copies(
+    score_N: np.ndarray, copies_BN: np.ndarray, true_N: np.ndarray, false_N: np.ndarray
+) -> np.ndarray:
+    """Return ``auc`` of every draw, float64 [B]: true above false pairs; .5 where a draw lacks either."""
+    at_N = ~np.isnan(score_N)
+    _, which_N = np.unique(score_N[at_N], return_inverse=True)
+    order, size = np.argsort(which_N, kind="stable"), np.bincount(which_N)
+    ranked_BN, start = copies_BN[:, at_N][:, order], np.cumsum(size) - size
+    true_BU, false_BU = (
+        np.add.reduceat(ranked_BN * side_N[at_N][order], start, axis=1) for side_N in (true_N, false_N)
+    )
+    above_BU = true_BU.sum(1, keepdims=True) - np.cumsum(true_BU, axis=1) + true_BU / 2
+    pairs_B = true_BU.sum(1) * false_BU.sum(1)
+    return np.where(pairs_B > 0, (false_BU * above_BU).sum(1) / np.maximum(pairs_B, 1), 0.5)
 
 
 def auc_of(score_N: np.ndarray, fault_N: np.ndarray, pool_N: np.ndarray) -> float:

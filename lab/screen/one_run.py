@@ -33,8 +33,6 @@ from raycomp.curation.command import curate
 from raycomp.curation.config import (
     NUM_PHRASES,
     PAS,
-    AlignConfig,
-    AttributeConfig,
     CurateConfig,
     make_selection,
 )
@@ -127,22 +125,26 @@ def _train_scorer(one_run: ScreenRun, config: ScreenConfig, folder: Folder) -> T
 
 
 def _score(one_run: ScreenRun, config: ScreenConfig, folder: Folder, trained: TrainedScorer) -> pa.Table:
-    """Score all pairs once, on all of their words; return the scores."""
+    """Score all pairs once; return the scores."""
     write_samples(folder.at("curate"), draw_samples(one_run, config))
-    curation = CurateConfig(
-        input=folder.at("curate"),
-        scorer=trained.scorer,
-        align=AlignConfig(keep=1.0),
-        attribute=AttributeConfig(keep=0.5, targets=CONTENT, nonces=2),
-        extra_columns=FACTS,
-        materialize=False,
-        cluster=_ONE,
-    )
+    curation = CurateConfig(input=folder.at("curate"), scorer=trained.scorer, cluster=_ONE)
     with use(Local(1)):
-        curate(curation, folder.at("scored"), lambda line: None)
-    columns = [UID, STATUS, CAPTION, ALIGNMENT, PHRASES, CONTENT_WORDS, *FACTS]
-    uris = list_scores(read_finished(folder.at("scored")), folder.at("scored"))
-    return pa.concat_tables([read_columns(uri, columns) for uri in uris])
+        return score_all(curation, FACTS, folder.at("scored"))
+
+
+def score_all(config: CurateConfig, facts: tuple[str, ...], out: str) -> pa.Table:
+    """Score all pairs once, on all of their words, for every rule and reading; return the scores, with the
+    fields ``facts`` of the samples' json."""
+    changes: dict[str, Any] = {
+        "align.keep": 1.0,
+        "attribute.keep": 0.5,
+        "attribute.pool": 1.0,
+        "materialize": False,
+    }
+    changes |= {"attribute.targets": CONTENT, "attribute.nonces": 2, "extra_columns": facts}
+    curate(override_all(config, changes), out, lambda line: None)
+    columns = [UID, STATUS, CAPTION, ALIGNMENT, PHRASES, CONTENT_WORDS, *facts]
+    return pa.concat_tables([read_columns(uri, columns) for uri in list_scores(read_finished(out), out)])
 
 
 def _read_kind(table: pa.Table, kind: str, score_text: Any) -> Corpus:
@@ -151,33 +153,38 @@ def _read_kind(table: pa.Table, kind: str, score_text: Any) -> Corpus:
     is_long = pc.greater_equal(table["things"].cast(pa.int32()), least_things(kind))
     is_own = pc.is_in(table["fault"], pa.array([NO_FAULT, kind]))
     own = table.filter(pc.and_(pc.and_(is_stamped, is_own), is_long))
+    readings, num_targets_N = read_readings(own)
+    return Corpus(
+        fault_N=np.array(own["fault"].to_pylist()) != NO_FAULT,
+        alignment_N=own[ALIGNMENT].to_numpy().astype(np.float64),
+        text_N=-score_text(own[CAPTION].to_pylist()),
+        readings=readings,
+        num_targets_N=num_targets_N,
+        draw_N=parse_uids(own[UID])[:, 0],
+        num_things_N=own["things"].cast(pa.int32()).to_numpy(),
+        template_N=own["template"].cast(pa.int32()).to_numpy(),
+    )
+
+
+def read_readings(table: pa.Table) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return the PAS of every pair by each reading, and its number of nouns with a drop; all pairs have an
+    alignment."""
     variants = {
-        f"{targets} {unit} {how}": (targets, unit, how, own)
+        f"{targets} {unit} {how}": (targets, unit, how, table)
         for targets in TARGETS
         for unit in UNITS
         for how in AGGREGATES
     }
-    variants[PAPER] = (NOUNS, UNITS[0], "mean", _take_first_nonce(own))
-    readings, num_targets_N = {}, None
+    variants[PAPER] = (NOUNS, UNITS[0], "mean", _take_first_nonce(table))
+    readings, num_targets_N = {}, np.zeros(len(table))
     for name, (targets, unit, how, rows) in variants.items():
         settings = {"attribute.targets": targets, "attribute.unit": unit, "attribute.aggregate": how}
         corpus = read_corpus(rows, make_selection(override_all(CurateConfig(), settings)))
-        assert len(corpus.row_M) == len(own), "every pair has an alignment"
+        assert len(corpus.row_M) == len(table), "every pair has an alignment"
         readings[name] = corpus.measures[PAS].astype(np.float64)
         if targets == NOUNS:
             num_targets_N = corpus.measures[NUM_PHRASES]
-    assert num_targets_N is not None
-    captions = own[CAPTION].to_pylist()
-    return Corpus(
-        fault_N=np.array(own["fault"].to_pylist()) != NO_FAULT,
-        alignment_N=own[ALIGNMENT].to_numpy().astype(np.float64),
-        text_N=-score_text(captions),
-        readings=readings,
-        num_targets_N=num_targets_N,
-        num_things_N=own["things"].cast(pa.int32()).to_numpy(),
-        template_N=own["template"].cast(pa.int32()).to_numpy(),
-        draw_N=parse_uids(own[UID])[:, 0],
-    )
+    return readings, num_targets_N
 
 
 def _take_first_nonce(table: pa.Table) -> pa.Table:

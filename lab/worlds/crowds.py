@@ -118,21 +118,6 @@ def spoil(crowd: Crowd, kind: str, rng: np.random.Generator) -> Crowd:
     raise ValueError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
 
 
-def swap_colours(crowd: Crowd) -> Crowd:
-    """Return the crowd with the colours of its first two things exchanged.
-
-    The crowd is unchanged if they share colour or shape, or if a thing would occur twice.
-    """
-    first, second, *rest = crowd.things
-    swapped = (
-        dataclasses.replace(first, colour=second.colour),
-        dataclasses.replace(second, colour=first.colour),
-    )
-    if first.colour == second.colour or first.shape == second.shape or {*swapped} & {*rest}:
-        return crowd
-    return dataclasses.replace(crowd, things=(*swapped, *rest))
-
-
 def show_crowd(crowd: Crowd, rng: np.random.Generator) -> np.ndarray:
     """Return a picture of a crowd, uint8 (SIDE, SIDE, 3); everything has a grid square of its own."""
     cells = [(x, y) for y in range(GRID) for x in range(GRID)]

@@ -148,6 +148,12 @@ def test_the_registered_figure_is_the_mean_over_kinds_that_scorers_see(screened)
         (["--set", "cues=typo"], "cues='typo': must be one of no-logo"),
         (["--set", "worlds=0"], "worlds=0: must be"),
         (["--set", "scorer_pairs=10"], "scorer_pairs=10: must be at least 64, a batch"),
+        (
+            ["--scorer.model", "RN50"],
+            "scorer.model=RN50: is for real photos; also set sugarcrepe.annotations",
+        ),
+        (["--sugarcrepe.annotations", "a", "--worlds", "2"], "worlds=2: is for drawn worlds; leave it out"),
+        (["--sugarcrepe.annotations", "none-here"], "none-here: is not a folder"),
     ],
 )
 def test_refusals_are_a_line(settings, said, tmp_path, capsys):
