@@ -140,8 +140,7 @@ def list_drifts(result: Result, score: str) -> np.ndarray:
 
 
 def average_so_far(result: Result, figure: str) -> np.ndarray:
-    """Return after each task the mean over the tasks learned so far, (T,), in percent; NaN without the
-    figure."""
+    """Return after each task the mean over the tasks learned so far, (T,), in percent; or NaN."""
     matrix = result.matrix(figure)
     return np.array([matrix[t, : t + 1].mean() for t in range(len(matrix))])
 

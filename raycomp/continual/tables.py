@@ -226,8 +226,7 @@ def _list_categories(runs: Runs) -> list[str]:
 
 
 def report_correlations(runs: Runs) -> Table:
-    """Return the correlation of sigma with recall and CRR over the tasks of a run, runs of all heads
-    pooled."""
+    """Return the correlation of sigma with recall and CRR over the tasks of a run, all heads' runs pooled."""
     every = runs.results.values()
     own = [one for one in every if one.num_tasks > 1 and np.isfinite(one.of_method("sigma_max")).all()]
     rows: list[tuple[Cell, ...]] = []

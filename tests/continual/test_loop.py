@@ -223,7 +223,8 @@ def test_a_paraphrase_is_a_positive_of_its_sample_though_no_composition_comes_ba
             sum_of_terms += np.log(sum(asked) / asked[i]) / 3
     assert learner.step(0, row_B)["loss"] == pytest.approx(sum_of_terms / len(row_B) / 2, rel=1e-5)
 
-    _, whole = run("no-trust", tmp_path / "whole", apart, **reading)
+    loop, whole = run("no-trust", tmp_path / "whole", apart, **reading)
+    assert read(loop, whole).of_method("paraphrases")[1:].tolist() == [8, 8], "each of a task's compositions"
     _, sequential = run("sequential", tmp_path / "sequential", apart, order="given")
     assert figures(whole) != figures(sequential), "literal: equal, see past_texts_act_only below"
     with pytest.raises(Killed):

@@ -224,6 +224,7 @@ class HeadLearner:
             **found,
             "buffer_entries": len(self.buffer.entries()),
             "buffer_bytes": self.buffer.num_bytes,
+            **({} if self.reworded is None else {"paraphrases": len(self.reworded.group_B)}),
             "alpha_realised": self.trust.mean_alpha,
             "gamma": self.trust.gamma or float("nan"),
         }
