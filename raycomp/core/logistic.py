@@ -14,6 +14,9 @@ from torch.nn.functional import cross_entropy
 PENALTIES = tuple(10 ** (-exponent / 2) for exponent in range(2, 17))
 _MOST_STEPS = 1000
 _SMALL_GRADIENT = 1e-7
+# Products of a logit matrix below which one thread is as fast as several, which wait for each other on a busy
+# machine.
+_SMALL_FIT = 1e8
 
 
 class Linear(NamedTuple):
@@ -54,7 +57,13 @@ def fit_logistic(
         loss.backward()
         return loss
 
-    solver.step(evaluate)
+    num_threads = torch.get_num_threads()
+    if feature.numel() * num_classes < _SMALL_FIT:
+        torch.set_num_threads(1)
+    try:
+        solver.step(evaluate)
+    finally:
+        torch.set_num_threads(num_threads)
     return Linear(weight.detach().numpy(), bias.detach().numpy())
 
 

@@ -168,7 +168,7 @@ def test_a_server_with_every_fault_loses_no_prompt(ray_cluster, tmp_path, monkey
     with fake_server() as server:
         captions = [f"{kinds[i % 12]} {i}" for i in range(96)]
         tables = [make_prompts(captions[:60], 0), make_prompts(captions[60:], 1)]
-        config = LlmConfig(url=server.url + "/", seed=3, engines=4, timeout_s=5.0, patience_s=2.0)
+        config = LlmConfig(url=server.url + "/", seed=3, engines=4, timeout_s=5.0, patience_s=8.0)
         asking = Asking(tables, tmp_path, config, "http", executor)
         assert asking.run() == Asked(answered=40, failed=56)
         assert sum(map(len, asking.open)) == 56
