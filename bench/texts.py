@@ -1,4 +1,4 @@
-"""Figures of texts alone, in about a minute: what the page of results says of benchmarks, rules and words.
+"""Figures of texts alone, in about a minute, of docs/results.md: benchmarks, rules and words.
 
     RAYCOMP_SHARED=../shared python -m bench.texts bench/results/texts.csv
 
