@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from raycomp.core.metrics import CrossMoments, LinearFit, correlation_interval, pearson
+from raycomp.core.metrics import CrossMoments, LinearFit, correlation_interval, pearson, spearman
 from raycomp.words import AGGREGATES
 
 # Cosines in float32 are off by some 1e-7.
@@ -109,8 +109,6 @@ class Moments:
         return (self.m2 / self.count) ** 0.5 if self.count else 0.0
 
 
-PAPER_ALIGNMENT, PAPER_DISPLACEMENT = 0.084, -0.215
-"""Pearson correlations of Go et al. (arXiv 2605.22651, section 7): CC3M, ViT-B/16, inside the pool."""
 _LEAST = 4
 
 
@@ -135,6 +133,9 @@ class PasProfile(NamedTuple):
     text: Agreement
     """R^2 of PAS on text-only measures: the number of words, the number of targets, their mean displacement.
     Without an interval."""
+    alignment_ranks: Agreement
+    """Spearman's correlation in place of Pearson's, as the next one."""
+    displacement_ranks: Agreement
 
 
 def profile_pas(
@@ -151,17 +152,20 @@ def profile_pas(
     nan, names = float("nan"), ("num_words", "num_targets", "displacement")
     fit = LinearFit.of(names, CrossMoments.of([*text_N3.T, pas_N])) if len(pas_N) >= 2 * _LEAST else None
     explained = nan if fit is None or fit.explained is None else fit.explained
-    return PasProfile(
-        _correlate(alignment_N, pas_N, len(pas_N)),
-        _correlate(displacement_P, drop_P, min(len(pas_N), len(drop_P))),
-        Agreement(explained, nan, nan, len(pas_N)),
-    )
+    text = Agreement(explained, nan, nan, len(pas_N))
+    found = [
+        _correlate(x_N, y_N, min(len(pas_N), len(y_N)), ranks)
+        for ranks in (False, True)
+        for x_N, y_N in ((alignment_N, pas_N), (displacement_P, drop_P))
+    ]
+    return PasProfile(*found[:2], text, *found[2:])
 
 
-def _correlate(x_N: np.ndarray, y_N: np.ndarray, num: int) -> Agreement:
-    """Return the correlation of two columns, with the interval for ``num`` independent rows."""
+def _correlate(x_N: np.ndarray, y_N: np.ndarray, num: int, ranks: bool) -> Agreement:
+    """Return the correlation of two columns, or of their ranks, with the interval for ``num`` independent
+    rows."""
     nan = float("nan")
     if num < _LEAST or not np.ptp(x_N) or not np.ptp(y_N):
         return Agreement(nan, nan, nan, len(x_N))
-    r = pearson(np.asarray(x_N, np.float64), np.asarray(y_N, np.float64))
-    return Agreement(r, *correlation_interval(r, num), len(x_N))
+    r = (spearman if ranks else pearson)(np.asarray(x_N, np.float64), np.asarray(y_N, np.float64))
+    return Agreement(r, *correlation_interval(r, num, ranks), len(x_N))

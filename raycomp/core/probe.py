@@ -79,7 +79,7 @@ def bootstrap_ratio(
     """Return sum(above) / sum(below) with the percentile interval over ``num_draws`` resamples of groups.
 
     With ``below_N`` of ones it is a mean. NaN if below sums to 0 (such a draw is left out). No interval if
-    all draws agree (one group, an accuracy of 1): they give no information on other samples.
+    all draws agree (one group, an accuracy of 1) or have below at most 0.
     """
     groups, which_N = np.unique(group_N, return_inverse=True)
     if not len(groups):
@@ -92,7 +92,11 @@ def bootstrap_ratio(
     above_R, below_R = times_RG @ above_G, times_RG @ below_G
     drawn_R = above_R[below_R > 0] / below_R[below_R > 0]
     value = float(above_G.sum() / below_G.sum())
-    ends = np.percentile(drawn_R, [2.5, 97.5]).tolist() if np.ptp(drawn_R) > 1e-9 else (_NAN, _NAN)
+    ends = (
+        np.percentile(drawn_R, [2.5, 97.5]).tolist()
+        if len(drawn_R) and np.ptp(drawn_R) > 1e-9
+        else (_NAN, _NAN)
+    )
     return Interval(value, *ends)
 
 

@@ -37,6 +37,8 @@ DIFFERENCES = {
     "cross_over_nonce": (CROSS, NONCE),
     "right_over_wrong": (NONCE, WRONG),
 }
+WRONG_SHARE = "share_left_with_wrong_image"
+"""Mean drop with a wrong image, divided by that with the caption's own."""
 ALL = "all"
 NUM_DRAWS = 1000
 WORDS, NONCES = "words", "nonces"
@@ -80,11 +82,13 @@ def calibrate(
 
     A line has ``kind``, ``num_targets``, ``num_pictures``, ``num_words`` and, for each x of ``CONDITIONS``
     and ``DIFFERENCES``, the mean over targets of the drop s(I, T) - s(I, T~) (Eq. 3), or of the difference of
-    two drops, with the 95 % interval over pictures in x_low and x_high; for differences also those over words
-    and over nonces in x_words_low, x_words_high, x_nonces_low, x_nonces_high. ``picture_P`` and ``word_P``
-    hold each target's picture and word, as any values that can be compared for equality.
+    two drops, with the 95 % interval over pictures in x_low and x_high; for differences and ``WRONG_SHARE``
+    also those over words and over nonces in x_words_low, x_words_high, x_nonces_low, x_nonces_high.
+    ``picture_P`` and ``word_P`` hold each target's picture and word, as any values that can be compared for
+    equality.
     """
     values = dict(drops) | {name: drops[a] - drops[b] for name, (a, b) in DIFFERENCES.items()}
+    values[WRONG_SHARE] = drops[WRONG]
     lines = []
     for kind in (ALL, *KINDS):
         in_P = (kind_P == kind) | (kind == ALL)
@@ -97,12 +101,14 @@ def calibrate(
         line |= {"num_pictures": len(np.unique(picture_Q)), "num_words": len(np.unique(word_Q))}
         for name, value_P in values.items():
             value_Q, rng = value_P[in_P].astype(np.float64), np.random.default_rng(seed)
-            found = bootstrap_ratio(value_Q, np.ones(len(value_Q)), picture_Q, rng, NUM_DRAWS)
+            below_Q = drops[NONCE][in_P].astype(np.float64) if name == WRONG_SHARE else np.ones(len(value_Q))
+            found = bootstrap_ratio(value_Q, below_Q, picture_Q, rng, NUM_DRAWS)
             line |= found.under(name)
-            if name in DIFFERENCES:
+            if name not in CONDITIONS and not math.isnan(found.value):
+                # Linearised: of a mean the values, of a ratio the deviations from it.
+                rest_Q = found.value + (value_Q - found.value * below_Q) / below_Q.mean()
                 for over, groups in members.items():
-                    ends = spread_over(value_P[in_P], groups)
-                    line |= Interval(found.value, *ends).under(name, f"_{over}")
+                    line |= Interval(found.value, *spread_over(rest_Q, groups)).under(name, f"_{over}")
         lines.append(line)
     return lines
 
@@ -125,40 +131,12 @@ def spread_over(value_P: np.ndarray, groups_P: Sequence[Sequence[Any]]) -> tuple
     return mean - half, mean + half
 
 
-def get_sign(line: Mapping[str, Any], name: str) -> int:
-    """Return 1 or -1 if all intervals of a difference are above or below 0, else 0, also without intervals.
-
-    Below ``LEAST_WORDS`` words it is 0.
-    """
-    if line["num_words"] < LEAST_WORDS:
-        return 0
-    ends = [(line[f"{name}{over}_low"], line[f"{name}{over}_high"]) for over in ("", "_words", "_nonces")]
-    return all(low > 0 for low, _ in ends) - all(high < 0 for _, high in ends)
-
-
-def describe_order(line: Mapping[str, Any]) -> str:
-    """Return one sentence on the order of the means of a line, and whether the intervals support it."""
-    order = sorted(PAPER, key=lambda name: line[name])
-    means = " < ".join(f"{name.replace('_', ' ')} {line[name]:.4f}" for name in order)
-    held = "the paper's order" if order == [*PAPER] else "not the paper's order"
-    words = {1: "more than", -1: "less than", 0: "not measurably more or less than"}
-    same, cross = (words[get_sign(line, name)] for name in ("nonce_over_same", "cross_over_nonce"))
-    reported = f"the {line['num_words']} words that take part are too few to say more."
-    if line["num_words"] >= LEAST_WORDS:
-        reported = (
-            f"by the intervals a nonce costs {same} a word of the same category, and a word of another "
-            f"category costs {cross} a nonce."
-        )
-    return f"Ordering: {means} by the means, {held}; {reported}"
-
-
-def describe_picture(line: Mapping[str, Any]) -> str:
-    """Return one sentence on the share of a nonce's drop that a wrong picture also gives."""
-    words = {1: "is above", -1: "is below", 0: "does not differ measurably from"}
-    said = f"a nonce's drop {words[get_sign(line, 'right_over_wrong')]} its drop with a wrong picture"
-    if line["num_words"] < LEAST_WORDS:
-        said = f"{line['num_words']} words are too few to compare a nonce's drop with that of a wrong picture"
-    return f"Picture: {said}, {line[WRONG]:.4f}; the difference is {line['right_over_wrong']:.4f}."
+def join_intervals(line: Mapping[str, Any], name: str) -> Interval:
+    """Return a difference or share with the hull of its intervals; NaN below ``LEAST_WORDS`` words."""
+    if line["num_words"] < LEAST_WORDS or math.isnan(line[name]):
+        return Interval(line[name], math.nan, math.nan)
+    ends = [[line[f"{name}{over}_{end}"] for over in ("", "_words", "_nonces")] for end in ("low", "high")]
+    return Interval(line[name], float(np.min(ends[0])), float(np.max(ends[1])))
 
 
 NUM_SPLITS = 20

@@ -361,8 +361,13 @@ def _open_pas(config: ProbeConfig) -> Probe:
 
     def measure() -> ProbeOutput:
         result = pas.measure_pas(opened, config.seed)
-        blocks, came = pas.report_pas(result, opened.name), {OK: len(result.targets), **result.left_out}
-        return ProbeOutput(asdict(result), blocks, result.num_targets, came, headline=pas.say_pas(result))
+        criteria = pas.list_criteria(result, opened)
+        is_noise = opened.scorer.weights.startswith("random:")
+        blocks = pas.report_pas(result, criteria, opened.name, is_noise)
+        came = {OK: len(result.targets), **result.left_out}
+        judged = [asdict(one.found) | {"criterion": one.name, "result": one.result} for one in criteria]
+        rows = asdict(result) | {"criteria": [] if is_noise else judged}
+        return ProbeOutput(rows, blocks, result.num_targets, came, headline=pas.say_verdict(criteria))
 
     return Probe(opened.fingerprint, measure, _name_device())
 
@@ -392,7 +397,11 @@ PROBES = {
         "Text embeddings of edited captions",
         ("input", "benchmarks", "sample", "scorer", "images", "pairs", "seed"),
     ),
-    "pas": Kind(_open_pas, "Calibration and reliability of PAS", ("input", "sample", "scorer", "seed")),
+    "pas": Kind(
+        _open_pas,
+        "Calibration, reliability and correlates of PAS",
+        ("input", "sample", "scorer", "seed"),
+    ),
 }
 
 

@@ -5,8 +5,9 @@ Go et al. (arXiv 2605.22651), section 7. Every text is embedded once; images are
 N samples, T texts, D dims.
 """
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,9 +19,11 @@ import pyarrow.compute as pc
 from raycomp import words
 from raycomp.config import ScorerConfig
 from raycomp.core import attribution, reliability
+from raycomp.core.metrics import share_interval
 from raycomp.core.selection import Threshold, hash_uids, keep_mask, parse_uids
 from raycomp.curation import config as curated
 from raycomp.curation.config import NonceConfig, SelectionRule
+from raycomp.curation.page import MOST_DRIVEN, PAPER_CORRELATIONS
 from raycomp.curation.select.marks import list_marked
 from raycomp.curation.select.measures import mask_corpus
 from raycomp.curation.select.select import Gates
@@ -33,7 +36,7 @@ from raycomp.models.architecture import NonceMaker, fingerprint_folder
 from raycomp.models.parser import MAX_CHARACTERS, PACKAGED, load_lexicon
 from raycomp.negatives.captions import is_scored_by
 from raycomp.probe.config import ProbeConfig
-from raycomp.table import Cell, Column, Columns, Estimate, Table, take_estimate, write_cell
+from raycomp.table import Cell, Column, Columns, Estimate, Table, group_by, take_estimate
 from raycomp.words import ALIGNMENT, CAPTION, IMAGE_EMBEDDING, IMAGE_SHA256, PHRASES, UID
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 NO_NONCE = "no_nonce"
 NO_NOUN = "no_noun"
 NO_PICTURE = "no_other_picture"
+SHOWN = "noun that an image can show"
 LEFT_OUT = {
     NO_NONCE: "the curation found no valid nonce",
     NO_NOUN: "no control: the target is not a noun",
@@ -109,7 +113,10 @@ class PasResult:
     others_nonce: float
     """Number and mean drop of targets that have a nonce and lack another condition."""
     profile: dict[str, Any]
-    """Correlates of the score that ranks, as ``core.pas_profile.PasProfile``."""
+    """Correlates of the score that ranks, as ``core.attribution.PasProfile``."""
+    extremes: list[dict[str, Any]]
+    """For each class of words its number of targets, and how many captions' lowest and highest value it has,
+    among captions with two or more; ``words``: the commonest words of the lowest."""
     targets: list[dict[str, Any]]
 
 
@@ -179,6 +186,7 @@ def probe_samples(
         num_others=len(others),
         others_nonce=float(np.mean(other_drops)) if others else float("nan"),
         profile={name: one._asdict() for name, one in _profile(samples)._asdict().items()},
+        extremes=_count_extremes(samples),
         targets=rows,
     )
 
@@ -187,17 +195,53 @@ def _counts(phrase: dict[str, Any], selection: SelectionRule) -> bool:
     return selection.targets != words.SHOWABLE or phrase["target_class"] != words.UNSEEN
 
 
-def _profile(samples: Samples) -> attribution.PasProfile:
-    """Return the correlates of the score that the curation ranked by."""
+def _count(samples: Samples) -> tuple[list[list[dict[str, Any]]], np.ndarray, np.ndarray, np.ndarray]:
+    """Return the phrases that count in each sample; their drops, displacements and aggregated values."""
     how = samples.selection
     counted = [[p for p in some if p["drop"] is not None and _counts(p, how)] for some in samples.phrases]
     drop_P, moved_P = (
         np.array([p[name] for some in counted for p in some], np.float64) for name in ("drop", "displacement")
     )
-    offset_E = np.cumsum([0, *map(len, counted)])
     value_P = (
         attribution.drop_per_displacement(drop_P, moved_P) if how.unit == words.PER_DISPLACEMENT else drop_P
     )
+    return counted, drop_P, moved_P, value_P
+
+
+def _name_class(phrase: dict[str, Any]) -> str:
+    if phrase["target_class"] != words.CONTENT:
+        return SHOWN if phrase["target_class"] == words.HEAD else "noun that no image shows"
+    return {words.RELATION: "relation word", words.PREDICATE: "verb"}.get(phrase["kind"], "adjective")
+
+
+def _count_extremes(samples: Samples) -> list[dict[str, Any]]:
+    """Return ``PasResult.extremes``, the commonest class first."""
+    counted, _, _, value_P = _count(samples)
+    totals = {name: Counter[str]() for name in ("targets", "lowest", "highest")}
+    lowest: dict[str, Counter[str]] = {}
+    start = 0
+    for caption, some in zip(samples.captions, counted, strict=True):
+        value_Q, start = value_P[start : start + len(some)], start + len(some)
+        if len(some) < 2 or np.isnan(value_Q).any():
+            continue
+        totals["targets"].update(map(_name_class, some))
+        for name, at in (("lowest", np.argmin(value_Q)), ("highest", np.argmax(value_Q))):
+            totals[name][_name_class(some[at])] += 1
+        least = some[np.argmin(value_Q)]
+        word = caption[least["target_start"] : least["target_end"]].lower()
+        lowest.setdefault(_name_class(least), Counter())[word] += 1
+    return [
+        {"class": one, **{name: total[one] for name, total in totals.items()}}
+        | {"words": lowest.get(one, Counter()).most_common(3)}
+        for one, _ in totals["targets"].most_common()
+    ]
+
+
+def _profile(samples: Samples) -> attribution.PasProfile:
+    """Return the correlates of the score that the curation ranked by."""
+    how = samples.selection
+    counted, drop_P, moved_P, value_P = _count(samples)
+    offset_E = np.cumsum([0, *map(len, counted)])
     score_N = samples.base_N + attribution.aggregate_drops(value_P, offset_E, how.aggregate)
     moved_N = attribution.aggregate_drops(moved_P, offset_E, "mean")
     has_N = ~np.isnan(score_N)
@@ -323,11 +367,100 @@ def _measure_again(
 
 
 _PAPER_SAYS = "Paper: CC3M, CLIP ViT-B/16 of OpenAI, 100,000 interventions."
+PASS, FAIL, OPEN = "pass", "fail", "cannot be judged"
+
+
+class Criterion(NamedTuple):
+    """A number that must lie between ``least`` and ``most``; docs/probes.md has the reasons."""
+
+    name: str
+    found: Estimate
+    least: float
+    most: float
+    paper: str = ""
+
+    @property
+    def limit(self) -> str:
+        """The limit for readers."""
+        if abs(self.least) == abs(self.most):
+            return f"{self.least:g} to {self.most:g}"
+        return f"below {self.most:g}" if self.least == -math.inf else f"above {self.least:g}"
+
+    @property
+    def result(self) -> str:
+        """Whether the whole interval lies within the limit, or beyond it."""
+        low, high = self.found.low, self.found.high
+        if self.least < low and high < self.most:
+            return PASS
+        return FAIL if high <= self.least or low >= self.most else OPEN
+
+
+def list_criteria(result: PasResult, opened: "OpenedPas") -> list[Criterion]:
+    """Return the criteria of the verdict, in the order of docs/probes.md."""
+    how, nan, inf = opened.samples.selection, math.nan, math.inf
+    line = next((one for one in result.calibration if one["kind"] == reliability.ALL), None)
+    names = reliability.WRONG_SHARE, "nonce_over_same", "cross_over_nonce"
+    share, same, cross = (
+        Estimate.of(reliability.join_intervals(line, name)) if line else Estimate(nan) for name in names
+    )
+    if line and not line[f"{reliability.NONCE}_low"] > 0:
+        share = Estimate(share.value)  # a share of nothing
+    agree, moved = (take_agreement(result, name) for name in ("alignment", "displacement"))
+    named = "alignment: r with the score"
+    if how.rule.attribute_by == curated.ALIGN_PAS:
+        agree, named = Estimate(agree.value), f"{named}, which contains it"
+    again = [one for one in result.retest if one["count"] <= opened.num_nonces]
+    stable = take_estimate(again[-1], "reliability") if again else Estimate(nan)
+    near, nonce, far = reliability.PAPER.values()
+    (r_alignment, _), (r_displacement, _) = PAPER_CORRELATIONS.values()
+    by_alignment = f"{r_alignment}" if result.score == curated.PAPER_READING else ""
+    found = [
+        Criterion("wrong image: share of a nonce's drop that is left", share, -inf, 0.5),
+        Criterion("same category: nonce minus real word", same, 0, inf, f"{nonce - near:.4f}"),
+        Criterion("other category: real word minus nonce", cross, 0, inf, f"{far - nonce:.4f}"),
+        Criterion(named, agree, -0.5, 0.5, by_alignment),
+        Criterion("displacement: r with the drop", moved, -inf, MOST_DRIVEN, f"{r_displacement}"),
+        Criterion(f"other nonces: reliability, {opened.num_nonces} for a target", stable, 0.8, inf),
+        Criterion("coverage: captions with a valid nonce", _share(opened.covered), 0.95, inf, "0.9979"),
+    ]
+    if how.aggregate in ("min", "max"):
+        end = {"min": "lowest", "max": "highest"}[how.aggregate]
+        shown = sum(one[end] for one in result.extremes if one["class"] == SHOWN)
+        held = _share((shown, sum(one[end] for one in result.extremes)))
+        found.append(Criterion(f"extreme word: share of {end} values on a {SHOWN}", held, 0.5, inf))
+    return found
+
+
+def _share(counts: tuple[int, int]) -> Estimate:
+    part, whole = counts
+    return Estimate(part / whole, *share_interval(part, whole)) if whole else Estimate(math.nan)
+
+
+def take_agreement(result: PasResult, name: str) -> Estimate:
+    """Return a correlate of the score with its interval."""
+    one = result.profile[name]
+    return Estimate(one["value"], one["low"], one["high"])
+
+
+def say_verdict(criteria: Iterable[Criterion]) -> str:
+    """Return the verdict in a sentence."""
+    by = group_by(criteria, lambda one: one.result)
+    total = sum(map(len, by.values()))
+    for result, answer in ((FAIL, "No"), (OPEN, "Undecided")):
+        if result in by:
+            counts = ", ".join(f"{len(by[name])} {name}" for name in (PASS, FAIL, OPEN) if name in by)
+            names = ", ".join(one.name.partition(":")[0] for one in by[result])
+            return f"Trust PAS on these data? {answer}: of {total} criteria {counts}; {result}: {names}"
+    return f"Trust PAS on these data? Yes: all {total} criteria pass"
+
+
 _DIFFERENCES = "Paired differences; 95 % intervals over"
 
 
-def report_pas(result: PasResult, scorer: str) -> list[Table | str]:
-    """Return the tables; ``scorer`` names model and weights."""
+def report_pas(
+    result: PasResult, criteria: Sequence[Criterion], scorer: str, is_noise: bool = False
+) -> list[Table | str]:
+    """Return the tables; ``scorer`` names model and weights. With random weights no criterion is judged."""
     lead = (
         f"Scorer {scorer}; {result.num_samples:,} samples. {len(result.targets):,} of "
         f"{result.num_targets:,} targets have a nonce, both replacement words and another picture."
@@ -335,48 +468,47 @@ def report_pas(result: PasResult, scorer: str) -> list[Table | str]:
     left_out = [(reason, num, LEFT_OUT[reason]) for reason, num in result.left_out.items()]
     return [
         lead,
-        _table_profile(result),
-        *([Table("Targets left out", ("reason", "targets", "meaning"), left_out)] if left_out else []),
+        _table_criteria(result, criteria, is_noise),
+        *([_table_extremes(result)] if result.extremes else []),
         *(_report_calibration(result) if result.targets else []),
         _report_retest(result) if result.retest else f"No retest: fewer than {LEAST_SAMPLES} samples.",
+        *([Table("Targets left out", ("reason", "targets", "meaning"), left_out)] if left_out else []),
     ]
 
 
-def say_pas(result: PasResult) -> str:
-    """Return a sentence on the drop of a nonce beyond its drop with a wrong image; "" without targets."""
-    total = next((line for line in result.calibration if line["kind"] == reliability.ALL), None)
-    if total is None:
-        return ""
-    found = take_estimate(total, "right_over_wrong")
-    value, low, high = found.value, found.low, found.high
-    if low <= 0 <= high:
-        alike = "A nonce's drop does not differ visibly between its own and a wrong image"
-        return f"{alike}: {write_cell(found, 4)}"
-    more, side = (found, "more") if value > 0 else (Estimate(-value, -high, -low), "less")
-    than = "with the caption's own image than with a wrong one"
-    return f"A nonce lowers the cosine by {write_cell(more, 4)} {side} {than}"
-
-
-def _table_profile(result: PasResult) -> Table:
-    """Return the correlates of the score that ranks, with the paper's figures, which are of its own PAS."""
-    profile, is_paper = result.profile, result.score == curated.PAPER_READING
-    names = {
-        "alignment": ("score with alignment, r", attribution.PAPER_ALIGNMENT if is_paper else None),
-        "displacement": ("drop with displacement of the text, r", attribution.PAPER_DISPLACEMENT),
-        "text": ("score explained by the text alone, R^2", None),
+def _table_criteria(result: PasResult, criteria: Sequence[Criterion], is_noise: bool) -> Table:
+    """Return the verdict's lines, and the correlates that have no limit."""
+    rows: list[tuple[Cell, ...]] = [
+        (one.name, one.found, one.limit, one.paper, "noise" if is_noise else one.result) for one in criteria
+    ]
+    papers = [f"{rho}" for _, rho in PAPER_CORRELATIONS.values()]
+    papers[0] = papers[0] if result.score == curated.PAPER_READING else ""
+    more = {
+        "alignment_ranks": ("alignment: Spearman's rho with the score", papers[0]),
+        "displacement_ranks": ("displacement: Spearman's rho with the drop", papers[1]),
+        "text": ("text alone: R^2 of the score", ""),
     }
-    rows: list[tuple[Cell, ...]] = []
-    for name, (what, paper) in names.items():
-        one = profile[name]
-        rows.append((what, Estimate(one["value"], one["low"], one["high"]), one["num"], paper))
-    note = (
-        "Over the samples that passed the alignment gate. The text alone: words of the caption, targets, "
-        "mean displacement (shift of the text embedding). A high R^2, or drops that follow the displacement, "
-        "mean that PAS ranks captions, not the content of pictures. docs/study_pas.md has these values for "
-        "worlds with known faults."
+    rows += [(what, take_agreement(result, name), "none", paper, "") for name, (what, paper) in more.items()]
+    note = "Random weights: no verdict. " if is_noise else ""
+    note += (
+        f"The score: {result.score}. A criterion passes if its whole 95 % interval is within the limit and "
+        "fails if all of it is beyond. The first three intervals span those over images, words and nonces. "
+        "The text alone: words of the caption, targets, mean displacement (shift of the text embedding). "
+        f"The reasons for the limits: docs/probes.md. {_PAPER_SAYS}"
     )
-    title = f"Correlates of the score: {result.score}"
-    return Table(title, ("", Column("value", digits=3), "rows", "paper"), rows, note)
+    heads = ("criterion", Column("value"), "limit", "paper", "result")
+    return Table("Would you trust PAS on these data?", heads, rows, note)
+
+
+def _table_extremes(result: PasResult) -> Table:
+    totals = {name: sum(one[name] for one in result.extremes) for name in ("targets", "lowest", "highest")}
+    rows: list[tuple[Cell, ...]] = []
+    for one in result.extremes:
+        shares = (100 * one[name] / total for name, total in totals.items())
+        rows.append((one["class"], *shares, ", ".join(f"{word} {count}" for word, count in one["words"])))
+    heads = (Column(name, "%", 1) for name in totals)
+    note = f"The lowest and the highest value of the {totals['lowest']:,} captions with two or more targets."
+    return Table("Words that hold the extreme", ("class", *heads, "commonest lowest words"), rows, note)
 
 
 def _report_calibration(result: PasResult) -> list[Table]:
@@ -384,30 +516,23 @@ def _report_calibration(result: PasResult) -> list[Table]:
     total = next(line for line in lines if line["kind"] == reliability.ALL)
     means = _report_lines("Mean drop s(I, T) - s(I, T~)", lines, reliability.CONDITIONS)
     paper = ("paper", None, *(reliability.PAPER.get(name) for name in reliability.CONDITIONS))
-    note = f"95 % intervals over pictures, with the words as drawn. {_PAPER_SAYS}"
+    note = "95 % intervals over pictures, with the words as drawn."
     if result.num_others:  # the compared ones are no random sample of all
         note += f" Mean drop of a nonce: {total[reliability.NONCE]:.4f} in the targets compared, "
         note += f"{result.others_nonce:.4f} in the {result.num_others:,} others with a nonce."
-    over = {"_words": f"the {total['num_words']:,} target words, by Student's t"}
+    over = {"": "pictures", "_words": f"the {total['num_words']:,} target words, by Student's t"}
     over |= {"_nonces": "nonces, by Student's t"}
-    reported = f"{reliability.describe_order(total)} {reliability.describe_picture(total)}"
     return [
         Table(means.title, means.columns, [*means.rows, paper], note),
-        _report_lines(f"{_DIFFERENCES} pictures", lines, reliability.DIFFERENCES, note=reported),
-        *(
-            _report_lines(f"{_DIFFERENCES} {what}", lines, reliability.DIFFERENCES, end)
-            for end, what in over.items()
-        ),
+        *(_report_lines(f"{_DIFFERENCES} {over[end]}", lines, reliability.DIFFERENCES, end) for end in over),
     ]
 
 
-def _report_lines(
-    title: str, lines: list[dict[str, Any]], names: Iterable[str], over: str = "", note: str = ""
-) -> Table:
+def _report_lines(title: str, lines: list[dict[str, Any]], names: Iterable[str], over: str = "") -> Table:
     """Return a row of estimates per kind of phrase; ``over`` names the unit that the intervals resample."""
     columns = ("kind", "targets", *(name.replace("_", " ") for name in names))
     rows = [(x["kind"], x["num_targets"], *(take_estimate(x, name, over) for name in names)) for x in lines]
-    return Table(title, columns, rows, note)
+    return Table(title, columns, rows)
 
 
 def _report_retest(result: PasResult) -> Table:
@@ -437,6 +562,10 @@ class OpenedPas:
     nonce: NonceConfig
     keep: float
     """The share of the samples that the run keeps by PAS."""
+    num_nonces: int
+    """The run's nonces for each target."""
+    covered: tuple[int, int]
+    """Captions past the alignment gate with a valid nonce, and all; zeros where the run does not know."""
     fingerprint: Callable[[], dict[str, str]]
     """What results depend on; ValueError where the scorer is no longer the one that scored."""
 
@@ -466,7 +595,11 @@ def open_pas(config: ProbeConfig) -> OpenedPas:
     kept = min(1.0, written.attribute.keep / max(written.align.keep, written.pool, 1e-9))
     if gates["attribute"] and gates["num_scored"]:
         kept = gates["attribute"]["count"] / gates["num_scored"]
-    return OpenedPas(samples, scorer, name, written.nonce, kept, fingerprint)
+    coverage = run.get("coverage", {})
+    covered = coverage.get("with_nonce", 0), coverage.get("captions", 0)
+    return OpenedPas(
+        samples, scorer, name, written.nonce, kept, written.attribute.nonces, covered, fingerprint
+    )
 
 
 def measure_pas(opened: OpenedPas, seed: int) -> PasResult:

@@ -13,11 +13,10 @@ from raycomp.core.reliability import (
     NONCE,
     SAME,
     WRONG,
+    WRONG_SHARE,
     calibrate,
-    describe_order,
-    describe_picture,
     draw_others,
-    get_sign,
+    join_intervals,
     spread_over,
 )
 from raycomp.words import OBJECT, RELATION
@@ -168,12 +167,16 @@ def test_pairing_takes_out_what_the_conditions_share():
     [line, *_] = calibrate(*make(400, (1.0, 1.1, 1.2, 1.0), 0.1), seed=0)
     widths = {name: line[f"{name}_high"] - line[f"{name}_low"] for name in (NONCE, "nonce_over_same")}
     assert widths["nonce_over_same"] < 0.25 * widths[NONCE]
-    assert get_sign(line, "nonce_over_same") == get_sign(line, "cross_over_nonce") == 1
+    names = ("nonce_over_same", "cross_over_nonce", "right_over_wrong", WRONG_SHARE)
+    for name in names:
+        value, low, high = join_intervals(line, name)
+        ends = [(line[f"{name}{over}_low"], line[f"{name}{over}_high"]) for over in ("", "_words", "_nonces")]
+        assert all(low <= own_low < value < own_high <= high for own_low, own_high in ends)
+        assert (low, high) == (min(low for low, _ in ends), max(high for _, high in ends))
+    assert line[WRONG_SHARE] == pytest.approx(line[WRONG] / line[NONCE])
     # The mean of 400 differences of variance 2 * 0.1^2, twice 1.96 standard errors.
-    few, order, picture = line | {"num_words": 19}, describe_order(line), describe_picture(line)
-    assert get_sign(few, "nonce_over_same") == 0 and describe_order(few) != order
+    assert np.isnan(join_intervals(line | {"num_words": 19}, "nonce_over_same")[1:]).all()
     assert np.isnan(reliability.kept_in_common(np.ones((5, 1, 2)), 0.5))
-    assert order.endswith(".") and f"{line[NONCE]:.4f}" in order and "above" in picture
     assert calibrate({name: np.array([]) for name in CONDITIONS}, *[np.array([])] * 3, [], 0) == []
     assert widths["nonce_over_same"] == pytest.approx(2 * 1.96 * 0.1 * math.sqrt(2 / 400), rel=0.2)
 

@@ -108,8 +108,11 @@ def test_pas_measures_the_drops_that_curated_and_draws_by_the_seed(tiny_scorer, 
     assert "0.0227" in reported and (tmp_path / "out/pas.txt").read_text() in reported
     page = (tmp_path / "out/report.html").read_text()
     assert "<h1>Random weights (random:0): " in page and page.count("is noise.") == 1
+    assert reported.count("  noise\n") == 7 and "Trust PAS" not in reported, "no verdict by random weights"
     rows = json.loads((tmp_path / "out/pas.json").read_text())["rows"]
     phrases = read_phrases(tmp_path / "curated")
+    lowest, highest = (sum(one[end] for one in rows["extremes"]) for end in ("lowest", "highest"))
+    assert rows["criteria"] == [] and 10 < lowest == highest <= NUM_SCENES
     assert rows["num_targets"] == len(phrases) and rows["num_samples"] == NUM_SCENES
     assert len(phrases) - sum(rows["left_out"].values()) == len(rows["targets"]) > 10
     for row in rows["targets"]:

@@ -32,11 +32,14 @@ from raycomp.probe.pas import (
     NO_NOUN,
     NO_PICTURE,
     NUM_AGAIN,
+    OpenedPas,
     PasResult,
     Samples,
+    list_criteria,
     make_redraw,
     probe_samples,
     report_pas,
+    say_verdict,
 )
 from raycomp.table import join_text
 from raycomp.words import CONTENT, HEAD, UNSEEN
@@ -49,10 +52,12 @@ NUM = 40
 COSTS = {SAME: 0.1, NONCE: 0.2, CROSS: 0.3}
 
 
-def make_samples(num: int = NUM) -> Samples:
+def make_samples(num: int = NUM, animals: list[str] = ANIMALS, things: list[str] = THINGS) -> Samples:
     """Captions of two targets; picture i lies along its own axis, and a little along one that all share."""
+    count = len(animals)
     captions = [
-        f"a {ANIMALS[i % 5]} beside a {THINGS[i // 5 % 5]} number {'i' * (i // 25 + 1)}" for i in range(num)
+        f"a {animals[i % count]} beside a {things[i // count % count]} number {'i' * (i // count**2 + 1)}"
+        for i in range(num)
     ]
     phrases = []
     for caption in captions:
@@ -65,7 +70,7 @@ def make_samples(num: int = NUM) -> Samples:
     image_ND[:, num] = 0.6
     uids = [f"{i:032x}" for i in range(num)]
     alignment_N = np.random.default_rng(0).normal(size=num)
-    words, reading = frozenset([*ANIMALS, *THINGS]), make_selection(by_cpi())
+    words, reading = frozenset([*animals, *things]), make_selection(by_cpi())
     return Samples(uids, captions, phrases, [None] * num, image_ND, alignment_N, words, reading, "the score")
 
 
@@ -124,7 +129,69 @@ def probe(samples: Samples, encode=None, seed: int = 0) -> PasResult:
 
 def report_text(result: PasResult) -> str:
     """Return what the probe says in one line."""
-    return " ".join(join_text(report_pas(result, "planted")).split())
+    return " ".join(join_text(report_pas(result, [], "planted")).split())
+
+
+GOOD = {"how": {}, "alignment": 0.0, "displacement": 0.0, "own": 1.0, "shared": 0.2}
+GOOD |= {"same": 0.1, "cross": 0.3, "noise": 0.01, "covered": (199, 200)}
+BREAKS = {
+    "": {},
+    "wrong image": {"own": 0.0, "shared": 1.0},
+    "same category": {"same": 0.4, "cross": 0.6},
+    "other category": {"cross": 0.12},
+    "alignment": {"alignment": 1.0},
+    "displacement": {"displacement": 1.0},
+    "other nonces": {"noise": 0.2},
+    "coverage": {"covered": (90, 100)},
+    "extreme word": {"how": {"aggregate": "min"}},
+}
+
+
+@pytest.mark.parametrize("criterion", BREAKS)
+def test_each_criterion_of_the_verdict_fails_where_its_fault_is_planted(criterion, tiny_scorer):
+    """A text falls off along its own picture's axis and along the one that all pictures share."""
+    plan, rng = GOOD | BREAKS[criterion], np.random.default_rng(1)
+    animals = "dog cat horse cow goat sheep bear lion pig rabbit tiger zebra".split()
+    things = "car truck bus van tractor taxi chair bench sofa bed shirt jacket".split()
+    samples = make_samples(120, animals, things)
+    own_N = rng.normal(size=120)
+    for i, some in enumerate(samples.phrases):
+        for one, end in zip(some, (-0.05, 0.05), strict=True):
+            one["drop"] = 0.3 + 0.05 * own_N[i] + end
+            one["displacement"] = 0.2 + 0.01 * rng.normal() + plan["displacement"] * one["drop"]
+        some[0]["target_class"] = UNSEEN
+    selection = replace(samples.selection, targets="nouns", **plan["how"])
+    alignment_N = samples.alignment_N + 5 * plan["alignment"] * own_N
+    samples = replace(samples, alignment_N=alignment_N, selection=selection)
+    number, dims = {caption: i for i, caption in enumerate(samples.captions)}, samples.image_ND.shape[1]
+
+    def draw(name: str) -> float:
+        return np.random.default_rng([*name.encode()]).standard_normal()
+
+    def place(caption: str, cost: float, tilt: float) -> np.ndarray:
+        text_D = np.zeros(dims, np.float32)
+        text_D[number[caption]] = 0.6 - plan["own"] * cost
+        text_D[-2] = 0.5 - plan["shared"] * cost - tilt
+        text_D[-1] = (1 - text_D @ text_D) ** 0.5
+        return text_D
+
+    def price(caption: str, text: str) -> np.ndarray:
+        old, new = (LEXICON.find(word, "object") for word in changed(caption, text))
+        kind = NONCE if new is None else SAME if new.category == old.category else CROSS
+        cost = {NONCE: 0.2 + plan["noise"] * draw(text), SAME: plan["same"], CROSS: plan["cross"]}[kind]
+        return place(caption, cost + 0.03 * draw(caption), 0.005 * draw(f"{text}."))
+
+    def encode(captions: list[str], variants: list[list[str]]) -> tuple[torch.Tensor, torch.Tensor]:
+        texts = [price(c, text) for c, group in zip(captions, variants, strict=True) for text in group]
+        own = [place(caption, 0, 0) for caption in captions]
+        return torch.tensor(np.array(own)), torch.tensor(np.array(texts))
+
+    opened = OpenedPas(samples, tiny_scorer, "planted", NonceConfig(), 0.5, 2, plan["covered"], dict)
+    criteria = list_criteria(probe(samples, encode), opened)
+    failed = {one.name.partition(":")[0] for one in criteria if one.result == "fail"}
+    assert failed == {criterion} - {""}, criteria
+    answer = f"No: of {len(criteria)} criteria" if criterion else "Yes: all 7 criteria pass"
+    assert say_verdict(criteria).startswith(f"Trust PAS on these data? {answer}"), criteria
 
 
 def test_the_planted_order_comes_out():
@@ -134,8 +201,7 @@ def test_the_planted_order_comes_out():
     assert line["num_targets"] == len(result.targets) == result.num_targets == 2 * NUM
     found = {name: line[name] for name in (*COSTS, WRONG)}
     assert found == pytest.approx({name: 0.8 * cost for name, cost in COSTS.items()} | {WRONG: 0}, abs=1e-6)
-    order = "same category 0.0800 < nonce 0.1600 < cross category 0.2400 by the means, the paper's order"
-    assert all(said in report_text(result) for said in (order, "0.0177", "0.0227", "0.0257"))
+    assert all(said in report_text(result) for said in ("0.0177", "0.0227", "0.0257"))
 
 
 def test_the_profile_follows_the_reading_and_what_is_added():
@@ -148,7 +214,7 @@ def test_the_profile_follows_the_reading_and_what_is_added():
     means = [np.mean([p["drop"] for p in some]) for some in (samples.phrases[0][1:], *samples.phrases[2:])]
     expected = np.corrcoef(np.delete(samples.alignment_N, 1), means)[0, 1]
     assert result.profile["alignment"]["value"] == pytest.approx(expected, abs=1e-6)  # float32, as it ranks
-    assert "Correlates of the score: the score" in report_text(result)
+    assert "The score: the score." in report_text(result)
     samples = make_samples()
     samples.phrases[0][0]["target_class"] = UNSEEN
     for i, some in enumerate(samples.phrases):
@@ -259,7 +325,6 @@ def test_an_encoder_that_does_not_see_pays_the_same_with_any_picture(monkeypatch
     assert result.calibration[0][NONCE] == pytest.approx(0.6 * COSTS[NONCE], abs=1e-6)
     assert all(row[WRONG] == row[NONCE] for row in result.targets)
     assert result.calibration[0]["right_over_wrong"] == 0
-    assert "10 words are too few to compare" in report_text(result)
     # The seed decides, blocks do not.
     first = asdict(probe(samples))
     monkeypatch.setattr(pas, "_SAMPLES_PER_PASS", 7)
