@@ -153,12 +153,12 @@ def profile_pas(
     fit = LinearFit.of(names, CrossMoments.of([*text_N3.T, pas_N])) if len(pas_N) >= 2 * _LEAST else None
     explained = nan if fit is None or fit.explained is None else fit.explained
     text = Agreement(explained, nan, nan, len(pas_N))
-    found = [
+    r_alignment, r_displacement, rho_alignment, rho_displacement = (
         _correlate(x_N, y_N, min(len(pas_N), len(y_N)), ranks)
         for ranks in (False, True)
         for x_N, y_N in ((alignment_N, pas_N), (displacement_P, drop_P))
-    ]
-    return PasProfile(*found[:2], text, *found[2:])
+    )
+    return PasProfile(r_alignment, r_displacement, text, rho_alignment, rho_displacement)
 
 
 def _correlate(x_N: np.ndarray, y_N: np.ndarray, num: int, ranks: bool) -> Agreement:
