@@ -71,6 +71,8 @@ class Measured(NamedTuple):
 
 def read_layout(uri: str) -> list[Figure]:
     """Return the figures of a layout. Raises ValueError where it is not one."""
+    if not Folder(uri).exists():
+        raise ValueError(f"table={uri}: there is no such file")
     lines = read_csv(Folder(uri).read_bytes().decode("utf-8-sig"))
     heads = list(lines[0]) if lines else []
     if tuple(heads[:3]) != _FIRST or len(heads) < 4 or None in heads:
