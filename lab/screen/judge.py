@@ -148,7 +148,7 @@ def keep_copies(
 def auc_copies(
     score_N: np.ndarray, copies_BN: np.ndarray, true_N: np.ndarray, false_N: np.ndarray
 ) -> np.ndarray:
-    """Return ``auc`` of every draw, float64 [B]: true above false pairs; .5 where a draw lacks either."""
+    """Return ``auc`` of every draw, float64 [B]: true above false pairs; NaN where a draw lacks either."""
     at_N = ~np.isnan(score_N)
     _, which_N = np.unique(score_N[at_N], return_inverse=True)
     order, size = np.argsort(which_N, kind="stable"), np.bincount(which_N)
@@ -158,7 +158,7 @@ def auc_copies(
     )
     above_BU = true_BU.sum(1, keepdims=True) - np.cumsum(true_BU, axis=1) + true_BU / 2
     pairs_B = true_BU.sum(1) * false_BU.sum(1)
-    return np.where(pairs_B > 0, (false_BU * above_BU).sum(1) / np.maximum(pairs_B, 1), 0.5)
+    return np.where(pairs_B > 0, (false_BU * above_BU).sum(1) / np.maximum(pairs_B, 1), np.nan)
 
 
 def auc_of(score_N: np.ndarray, fault_N: np.ndarray, pool_N: np.ndarray) -> float:

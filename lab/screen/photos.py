@@ -112,7 +112,7 @@ def screen_photos(config: ScreenConfig, out: str, say: Say) -> dict[str, Any]:
             headline=headline,
             answers=answers,
             tables=[report_rules(rows, "cpi "), report_rules(rows, f"{judge.ALIGNMENT} + "), texts],
-            charts=[intervals(Plot(_TITLE, "points; below 0 the rule keeps fewer", plot, 0.0))],
+            charts=[intervals(Plot(_TITLE, "points; same share of every number of target nouns", plot, 0.0))],
         )
         said = f"screened {len(pairs):,} pairs"
         run.report(said if run.noise else f"{said}; {headline}", page)
@@ -198,7 +198,8 @@ def judge_photos(scored: judge.Scored, copies_BN: np.ndarray, kind_N: np.ndarray
 
 
 def _estimate(value_B: np.ndarray) -> Estimate:
-    value, reach = float(value_B[0]), Z_95 * float(value_B[1:].std())
+    value = float(value_B[0])  # NaN where the corpus lacks a side; a draw may lack one, too
+    reach = Z_95 * float(np.nanstd(value_B)) if value == value else value
     return Estimate(value, value - reach, value + reach)
 
 
@@ -211,7 +212,7 @@ def say_verdict(rows: Sequence[Row], is_noise: bool) -> list[str]:
     """Return the verdict and what it rests on. The rule that keeps the fewest is chosen among many, so its
     interval is Bonferroni's for their number; that of the paper's rule is not."""
     if is_noise:
-        return ["Noise: the scorer has random weights; the numbers show only that the command works."]
+        return ["Noise: the scorer has random weights; the numbers show only that the command works"]
     points = {a.rule: a.points_in_strata for a in take(rows) if a.rule not in (judge.ALIGNMENT, judge.TEXT)}
     best = min(points, key=lambda rule: points[rule].value)
     one, paper = points[best], points[f"cpi {judge.PAPER}"]
@@ -225,7 +226,7 @@ def say_verdict(rows: Sequence[Row], is_noise: bool) -> list[str]:
         verdict = f"Alignment alone keeps the fewest false captions; next is {best}, {said} more"
     how = "fewer" if paper.high < 0 else "more" if paper.low > 0 else "undecided"
     return [
-        f"{verdict}.",
+        verdict,
         f"Adjusted for {len(points)} rules; every number of target nouns keeps the same share of its pairs.",
         f"The paper's rule: {write_cell(paper, 1)} points compared with alignment alone: {how}.",
     ]
@@ -237,7 +238,8 @@ def report_rules(rows: Sequence[Row], start: str) -> Table:
     base, lines = by_rule[judge.ALIGNMENT], list[tuple[Cell, ...]]()
     for rule, (own, *kinds) in by_rule.items():
         if rule.startswith(start):
-            lines.append((rule, own.points_in_strata, own.points, *(one.points_in_strata for one in kinds)))
+            alike = [one.points_in_strata for one in kinds]
+            lines.append((rule.removeprefix(start), own.points_in_strata, own.points, *alike))
     names = "all", "all, any number of nouns", *(one.kind.replace("_", " ") for one in base[1:])
     note = (
         f"Below 0 a rule keeps fewer, in percent of the {base[0].planted:,} false captions; alignment keeps "
