@@ -197,10 +197,10 @@ def judge_photos(scored: judge.Scored, copies_BN: np.ndarray, kind_N: np.ndarray
                 yield Row(rule, keep, kind, int(at_N.sum()), *map(_estimate, points))
 
 
-def _estimate(value_B: np.ndarray) -> Estimate:
+def _estimate(value_B: np.ndarray, least: float = -100.0, most: float = 100.0) -> Estimate:
     value = float(value_B[0])  # NaN where the corpus lacks a side; a draw may lack one, too
     reach = Z_95 * float(np.nanstd(value_B)) if value == value else value
-    return Estimate(value, value - reach, value + reach)
+    return Estimate(value, max(value - reach, least), min(value + reach, most))
 
 
 def take(rows: Sequence[Row], kind: str = ALL) -> list[Row]:
@@ -263,7 +263,7 @@ def report_text(
     for kind in (ALL, *(kind for kind in EDITS if kind in kind_N)):
         at_N = (kind_N == kind) | (kind == ALL)
         sides = at_N & ~scored.fault_N, at_N & scored.fault_N
-        areas = [_estimate(judge.auc_copies(score_N, copies_BN, *sides)) for score_N in scores.values()]
+        areas = [_estimate(judge.auc_copies(x_N, copies_BN, *sides), 0, 1) for x_N in scores.values()]
         lines.append((kind.replace("_", " "), *(int(side_N.sum()) for side_N in sides), *areas))
     note = (
         "AUC: the probability that a true caption scores above a false one; .5 is chance. Above .5 in the "
