@@ -33,10 +33,14 @@ def draw_rows(start: int, count: int) -> list[dict]:
     return [*rows, make_row(2**127, None)]
 
 
-def render(found: Tally, images: dict | None = None, weights: str = "openai") -> str:
+def render(found: Tally, images: dict | None = None, weights: str = "openai", refine: str = "none") -> str:
     run = {
         "kind": "negatives",
-        "config": {"input": "<here>", "scorer": {"weights": weights}, "negatives": {"rank": True}},
+        "config": {
+            "input": "<here>",
+            "scorer": {"weights": weights},
+            "negatives": {"rank": True, "refine": refine},
+        },
         "funnel": {"kept": found.statuses["ok"]},
         "rejected": {"SWAP: <reason>": 3, "ADD: other": 1},
         "warnings": ["input: 1 of 6 captions is no_caption (<i>none</i>); left out"],
@@ -68,6 +72,16 @@ def test_negatives_as_near_to_the_photo_as_the_caption_are_counted_where_compare
     noise = render(found, weights="random:4")
     assert "Random weights (random:4): every score" in noise and noise.count("is noise.") == 1
     assert "may be true of the photo" not in noise
+
+
+def test_unrefined_negatives_are_named_with_what_measures_and_what_mends_them():
+    row = make_row(0, "a dog", "a cat")
+    judged = [make_row(1, "a dog", "a cat")]
+    judged[0]["negatives"][0]["bigram"] = 0.5
+    said, measure = "refined ones nothing (--negatives.refine balance", "Not measured here: --negatives.judge"
+    pages = [render(tally(row)), render(tally(*judged)), render(tally(row), refine="balance")]
+    assert [said in page for page in pages] == [True, True, False]
+    assert [measure in page for page in pages] == [True, False, False]
 
 
 def test_the_page_shows_text_as_text_with_its_photo_and_the_changed_words():
