@@ -218,21 +218,19 @@ def _count_extremes(samples: Samples) -> list[dict[str, Any]]:
     """Return ``PasResult.extremes``, the commonest class first."""
     counted, _, _, value_P = _count(samples)
     totals = {name: Counter[str]() for name in ("targets", "lowest", "highest")}
-    lowest: dict[str, Counter[str]] = {}
+    lowest = Counter[tuple[str, str]]()
     start = 0
     for caption, some in zip(samples.captions, counted, strict=True):
         value_Q, start = value_P[start : start + len(some)], start + len(some)
         if len(some) < 2 or np.isnan(value_Q).any():
             continue
-        totals["targets"].update(map(_name_class, some))
-        for name, at in (("lowest", np.argmin(value_Q)), ("highest", np.argmax(value_Q))):
-            totals[name][_name_class(some[at])] += 1
-        least = some[np.argmin(value_Q)]
-        word = caption[least["target_start"] : least["target_end"]].lower()
-        lowest.setdefault(_name_class(least), Counter())[word] += 1
+        least, most = (some[at(value_Q)] for at in (np.argmin, np.argmax))
+        for name, found in (("targets", some), ("lowest", [least]), ("highest", [most])):
+            totals[name].update(map(_name_class, found))
+        lowest[_name_class(least), caption[least["target_start"] : least["target_end"]].lower()] += 1
     return [
         {"class": one, **{name: total[one] for name, total in totals.items()}}
-        | {"words": lowest.get(one, Counter()).most_common(3)}
+        | {"words": [(word, num) for (of, word), num in lowest.most_common() if of == one][:3]}
         for one, _ in totals["targets"].most_common()
     ]
 
@@ -454,9 +452,6 @@ def say_verdict(criteria: Iterable[Criterion]) -> str:
     return f"Trust PAS on these data? Yes: all {total} criteria pass"
 
 
-_DIFFERENCES = "Paired differences; 95 % intervals over"
-
-
 def report_pas(
     result: PasResult, criteria: Sequence[Criterion], scorer: str, is_noise: bool = False
 ) -> list[Table | str]:
@@ -481,11 +476,11 @@ def _table_criteria(result: PasResult, criteria: Sequence[Criterion], is_noise: 
     rows: list[tuple[Cell, ...]] = [
         (one.name, one.found, one.limit, one.paper, "noise" if is_noise else one.result) for one in criteria
     ]
-    papers = [f"{rho}" for _, rho in PAPER_CORRELATIONS.values()]
-    papers[0] = papers[0] if result.score == curated.PAPER_READING else ""
+    is_paper = result.score == curated.PAPER_READING
+    (_, by_alignment), (_, by_displacement) = PAPER_CORRELATIONS.values()
     more = {
-        "alignment_ranks": ("alignment: Spearman's rho with the score", papers[0]),
-        "displacement_ranks": ("displacement: Spearman's rho with the drop", papers[1]),
+        "alignment_ranks": ("alignment: Spearman's rho with the score", f"{by_alignment}" * is_paper),
+        "displacement_ranks": ("displacement: Spearman's rho with the drop", f"{by_displacement}"),
         "text": ("text alone: R^2 of the score", ""),
     }
     rows += [(what, take_agreement(result, name), "none", paper, "") for name, (what, paper) in more.items()]
@@ -520,18 +515,19 @@ def _report_calibration(result: PasResult) -> list[Table]:
     if result.num_others:  # the compared ones are no random sample of all
         note += f" Mean drop of a nonce: {total[reliability.NONCE]:.4f} in the targets compared, "
         note += f"{result.others_nonce:.4f} in the {result.num_others:,} others with a nonce."
-    over = {"": "pictures", "_words": f"the {total['num_words']:,} target words, by Student's t"}
-    over |= {"_nonces": "nonces, by Student's t"}
+    title = f"Paired differences; intervals span those over pictures, {total['num_words']:,} words and nonces"
     return [
         Table(means.title, means.columns, [*means.rows, paper], note),
-        *(_report_lines(f"{_DIFFERENCES} {over[end]}", lines, reliability.DIFFERENCES, end) for end in over),
+        _report_lines(title, lines, reliability.DIFFERENCES, reliability.join_intervals),
     ]
 
 
-def _report_lines(title: str, lines: list[dict[str, Any]], names: Iterable[str], over: str = "") -> Table:
-    """Return a row of estimates per kind of phrase; ``over`` names the unit that the intervals resample."""
+def _report_lines(
+    title: str, lines: list[dict[str, Any]], names: Iterable[str], take: Callable[..., Any] = take_estimate
+) -> Table:
+    """Return a row of estimates per kind of phrase."""
     columns = ("kind", "targets", *(name.replace("_", " ") for name in names))
-    rows = [(x["kind"], x["num_targets"], *(take_estimate(x, name, over) for name in names)) for x in lines]
+    rows = [(x["kind"], x["num_targets"], *(Estimate.of(take(x, name)) for name in names)) for x in lines]
     return Table(title, columns, rows)
 
 
