@@ -216,7 +216,8 @@ def say_verdict(rows: Sequence[Row], is_noise: bool) -> list[str]:
     points = {a.rule: a.points_in_strata for a in take(rows) if a.rule not in (judge.ALIGNMENT, judge.TEXT)}
     best = min(points, key=lambda rule: points[rule].value)
     one, paper = points[best], points[f"cpi {judge.PAPER}"]
-    reach = (one.value - one.low) / Z_95 * NormalDist().inv_cdf(1 - 0.025 / len(points))
+    wider = NormalDist().inv_cdf(1 - 0.025 / len(points)) / Z_95
+    reach = wider * max(one.value - one.low, one.high - one.value)  # one end may be cut
     said = f"{write_cell(Estimate(one.value, one.value - reach, one.value + reach), 1)} points"
     if abs(one.value) <= reach:
         verdict = f"Undecided: {best} keeps the fewest false captions, {said} compared with alignment alone"
