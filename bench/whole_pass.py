@@ -8,9 +8,15 @@ of a batch. raycomp: the stages of a curation in one process, alignment of all p
 of the best 70 %, a thread per pass where stock splits each batch over the threads. Decode apart: pixels and
 tokens lie ready in memory before the clock starts; included: from files and tars. Models are loaded before
 the clock. In turn; real photos, ViT-B/16, random weights; last line one JSON object.
+
+    PYTHONPATH=CHECKOUT python bench/whole_pass.py ../shared --stages [--rows 1200]
+
+CPU time per pair of the stages on CPUs, in one process: of another version by the path of its checkout.
+Medians over rounds; the first round, in which vocabularies and the compiled resize are loaded, is left out.
 """
 
 import argparse
+import io
 import json
 import tempfile
 import time
@@ -29,13 +35,16 @@ from torch.utils.data import DataLoader, Dataset
 from bench.pipeline import attribute_best, read_prepared
 from bench.text_scoring import cut_context
 from jobs.real_photos import write_shards
-from raycomp.config import ScorerConfig
+from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.alignment import normalise, pair_cosine
-from raycomp.curation.config import CurateConfig
+from raycomp.curation.config import AttributeConfig, CurateConfig, NonceConfig, PrepareConfig
+from raycomp.curation.score.prepare import parse, prepare
 from raycomp.curation.score.scorers import Align, Attribute
+from raycomp.data.inputs import expand_input
+from raycomp.data.reader import read_shard
 from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.models.clip import Clip, load_tokenizer
-from raycomp.words import ALIGNMENT
+from raycomp.words import ALIGNMENT, IMAGE
 
 PAIRS_PER_BATCH = 64
 WORKERS = 2
@@ -101,6 +110,49 @@ def compare(ways: dict[str, Callable[[], np.ndarray]], rounds: int) -> dict:
     }
 
 
+READINGS = {
+    "parse": AttributeConfig(),
+    "parse content, 2 nonces": AttributeConfig(targets="content", nonces=2),
+}
+
+
+def measure_stages(shared: Path, scorer: ScorerConfig, rows: int, rounds: int) -> dict[str, float]:
+    """Return CPU milliseconds per pair: prepare of photos and their resize, parse of captions.
+
+    ``prepare 640 x 480`` is of the same photos at that size, JPEG of quality 90.
+    """
+    spec, rounds_ms = describe_scorer(scorer), []
+    with tempfile.TemporaryDirectory() as folder:
+        write_shards(shared, Path(folder), limit=rows)
+        shards = expand_input(f"{folder}/flickr8k_800")
+        table = pa.concat_tables([block for shard in shards for block in read_shard(shard, PAIRS_PER_BATCH)])
+    photos = pa.array([resize_web(data) for data in table[IMAGE].to_pylist()])
+    web = table.set_column(table.schema.get_field_index(IMAGE), IMAGE, photos)
+    work: dict[str, Callable[[pa.Table], pa.Table]] = {
+        name: partial(parse, parser=ParserConfig(), nonce=NonceConfig(), attribute=reading, scorer=scorer)
+        for name, reading in READINGS.items()
+    }
+    for name in ("prepare", "prepare 640 x 480"):
+        work[name] = partial(prepare, scorer=scorer, spec=spec, max_pixels=PrepareConfig().max_pixels)
+    for _ in range(rounds + 1):
+        took = {}
+        for name, stage in work.items():
+            rows_of = web if name.endswith("480") else table
+            started = time.process_time()
+            for start in range(0, len(table), PAIRS_PER_BATCH):
+                stage(rows_of.slice(start, PAIRS_PER_BATCH))
+            took[name] = (time.process_time() - started) / len(table) * 1000
+        rounds_ms.append(took)
+    return {name: round(float(np.median([took[name] for took in rounds_ms[1:]])), 3) for name in work}
+
+
+def resize_web(data: bytes) -> bytes:
+    """Return a photo at 640 x 480, JPEG."""
+    buffer = io.BytesIO()
+    Image.open(io.BytesIO(data)).convert("RGB").resize((640, 480)).save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()
+
+
 def main() -> None:
     """Time the three sides in turn, decode apart and included, print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -109,8 +161,12 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--rows", type=int, default=192)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--stages", action="store_true", help="CPU time of the stages on CPUs alone")
     args = parser.parse_args()
     scorer = ScorerConfig(model=args.model, weights="random:0", precision=args.precision)
+    if args.stages:
+        print(json.dumps(measure_stages(args.shared, scorer, args.rows, args.rounds)))
+        return
     spec = describe_scorer(scorer)
     photos = Photos(args.shared, args.rows, scorer, spec)
     load = partial(DataLoader, photos, batch_size=PAIRS_PER_BATCH, num_workers=WORKERS)

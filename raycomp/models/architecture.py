@@ -334,8 +334,7 @@ def _load_class() -> Any:
         """CLIP's byte-pair encoding: lower case, cut at the end of the context."""
 
         def __call__(self, texts: list[str], context_length: int | None = None) -> np.ndarray:
-            found = map(self.words.encode, texts)
-            return place_ids(self, found, len(texts), context_length or self.context_length)
+            return place_ids(self, [self.words.encode(text) for text in texts], context_length)
 
         @cached_property
         def words(self) -> WordEncoder:
@@ -344,11 +343,11 @@ def _load_class() -> Any:
     return SimpleTokenizer
 
 
-def place_ids(tokenizer: Any, found: Iterable[list[int]], num: int, size: int) -> np.ndarray:
-    """Return the ids of ``num`` texts as int32 [num, size]: start and end around them, cut, then zeros."""
-    ids_BN = np.zeros((num, size), np.int32)
+def place_ids(tokenizer: Any, found: Sequence[list[int]], size: int | None = None) -> np.ndarray:
+    """Return what the tokenizer returns for texts of these ids: start and end around them, cut, zeros."""
+    ids_BN = np.zeros((len(found), size or tokenizer.context_length), np.int32)
     for row_N, ids in zip(ids_BN, found, strict=True):
-        kept = ids[: size - 2]
+        kept = ids[: len(row_N) - 2]
         row_N[: len(kept) + 2] = [tokenizer.sot_token_id, *kept, tokenizer.eot_token_id]
     return ids_BN
 
@@ -459,10 +458,6 @@ class NonceMaker:
         words = WordEncoder(tokenizer)
         self.encode, self.splice = words.encode, words.splice
         self._draw = lru_cache(1 << 16)(self._draw_nonces)
-
-    def place(self, found: Sequence[list[int]]) -> np.ndarray:
-        """Return what the tokenizer returns for texts of these ids."""
-        return place_ids(self.tokenizer, found, len(found), self.tokenizer.context_length)
 
     def make(
         self, caption: str, targets: Sequence[tuple[int, int]], count: int, key: str = ""

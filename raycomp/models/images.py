@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from raycomp.core.near import THUMBNAIL, VIEW_SIDE, hash_view, list_boxes
+from raycomp.models.resize import resize_picture
 from raycomp.words import CORRUPT_IMAGE, IMAGE_TOO_LARGE
 
 # open_clip's modes; its interpolation "random" is for training.
@@ -250,8 +251,8 @@ def crop_image(
     across, down = image.width / width, image.height / height
     box = round(left * across), round(top * down), round(right * across), round(bottom * down)
     with _guard(max_pixels):  # Pillow checks the size of crops, too
-        resized = image.crop(box).resize((spec.width, spec.height), Image.Resampling.BICUBIC)
-    return np.asarray(resized, dtype=np.uint8)
+        cropped, size = image.crop(box), (spec.width, spec.height)
+        return resize_picture(cropped, size, Image.Resampling.BICUBIC, (0, 0, *size))
 
 
 def prepare_image(
@@ -312,7 +313,7 @@ def _fit(rgb: Image.Image, whole: tuple[int, int], spec: ImageSpec, max_pixels: 
     is_bilinear = spec.interpolation == "bilinear" and (spec.resize_mode != "shortest" or side is not None)
     how = Image.Resampling.BILINEAR if is_bilinear else Image.Resampling.BICUBIC
     if spec.resize_mode == "squash":
-        return np.asarray(rgb.resize((spec.width, spec.height), how), np.uint8)
+        return resize_picture(rgb, (spec.width, spec.height), how, (0, 0, spec.width, spec.height))
     if spec.resize_mode == "shortest" and side is not None:
         longer = int(side * max(rgb.size) / min(rgb.size))
         size = (side, longer) if rgb.width <= rgb.height else (longer, side)
@@ -322,14 +323,14 @@ def _fit(rgb: Image.Image, whole: tuple[int, int], spec: ImageSpec, max_pixels: 
         size = round(rgb.width / ratio), round(rgb.height / ratio)
     if min(size) == 0:
         raise ImageFault(CORRUPT_IMAGE, f"{rgb.width} x {rgb.height}: too thin to be resized")
-    rgb = rgb.resize(size, how)
-    across, down = max(0, spec.width - rgb.width), max(0, spec.height - rgb.height)
-    if across or down:
-        padded = Image.new("RGB", (rgb.width + across, rgb.height + down), (spec.fill_color,) * 3)
-        padded.paste(rgb, (across // 2, down // 2))
-        rgb = padded
-    left, top = round((rgb.width - spec.width) / 2), round((rgb.height - spec.height) / 2)
-    return np.asarray(rgb.crop((left, top, left + spec.width, top + spec.height)), np.uint8)
+    across, down = max(0, spec.width - size[0]), max(0, spec.height - size[1])
+    left, top = (round((size[0] + across - spec.width) / 2), round((size[1] + down - spec.height) / 2))
+    box = left, top, left + spec.width, top + spec.height
+    if not (across or down):
+        return resize_picture(rgb, size, how, box)
+    padded = Image.new("RGB", (size[0] + across, size[1] + down), (spec.fill_color,) * 3)
+    padded.paste(rgb.resize(size, how), (across // 2, down // 2))
+    return np.asarray(padded.crop(box), np.uint8)
 
 
 class View(NamedTuple):

@@ -29,6 +29,8 @@ from raycomp.words import IS_LAST, POSITION, SHARD_ORDINAL, STATUS
 READ, WRITE, DEVICE = "read", "write", "device"
 GPU_KIND = "gpu_kind"
 """The column of the kind of GPU that computed a row, where there may be several: counted, not stored."""
+RESIZED_BY = "resized_by"
+"""The column of what resized a row's picture, as its block ended: counted, not stored."""
 Work = Callable[[pa.Table], pa.Table]
 CPUS: Literal["cpus"] = "cpus"
 SCORERS: Literal["scorers"] = "scorers"
@@ -259,7 +261,7 @@ def _measure(rows: pa.Table, part: Part) -> Stats:
     for name in rows.column_names:
         if name.startswith(SECONDS):
             stats.seconds[name.removeprefix(SECONDS)] += pc.sum(rows[name]).as_py() or 0.0
-    kinds = [GPU_KIND] if GPU_KIND in rows.column_names else []
+    kinds = [name for name in (GPU_KIND, RESIZED_BY) if name in rows.column_names]
     for name in (STATUS, *part.counted, *kinds):
         values = rows[name] if pa.types.is_string(rows[name].type) else pc.list_flatten(rows[name])
         stats.counts[name] = Counter(values.to_pylist())

@@ -54,7 +54,7 @@ from raycomp.data.files import Folder
 from raycomp.data.reader import Shards, explain_faults
 from raycomp.data.runs import FINISHED
 from raycomp.report.page import INDEX, link_index
-from raycomp.run.executor import GPU_KIND, GPUS, SCORERS, Stats
+from raycomp.run.executor import GPU_KIND, GPUS, RESIZED_BY, SCORERS, Stats
 from raycomp.run.lease import Lease, check_free, hold_lease
 from raycomp.run.local import MOST_LOCAL_BYTES
 from raycomp.run.progress import keep_events, log_event, name_bottleneck
@@ -646,7 +646,7 @@ def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
 
     Shares are of the wall time, 0 to 1; ``work.py`` defines it after a restart. ``growth``, on an elastic
     cluster: [second of the wall time, scorers, CPUs] at every change. ``gpu_rows``, where a run may have
-    GPUs of several kinds: the rows that each kind computed.
+    GPUs of several kinds: the rows that each kind computed; ``resized_by``: by what resized their pictures.
     """
     phases = []
     for name, part in stats.items():
@@ -665,6 +665,7 @@ def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
                 **({"scorer_busy_share": min(1.0, sum(on_scorers))} if on_scorers else {}),
                 **({"gpu_busy_share": sum(on_gpus)} if on_gpus else {}),
                 **({"gpu_rows": dict(part.counts[GPU_KIND])} if GPU_KIND in part.counts else {}),
+                **({RESIZED_BY: dict(part.counts[RESIZED_BY])} if RESIZED_BY in part.counts else {}),
                 **({"growth": [list(step) for step in part.growth]} if part.growth else {}),
                 "bottleneck": name_bottleneck(shares, part.worker_pools),
             }

@@ -7,7 +7,7 @@ each process, so it is not loaded.
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
 
@@ -23,9 +23,11 @@ from raycomp.curation.score.columns import to_text
 from raycomp.curation.select.filters import KEYS_MATCHED, REMOVED_CONTENT, blank_rows, load_removed
 from raycomp.data import parquet
 from raycomp.language.phrases import make_counterfactual
-from raycomp.models.architecture import NonceMaker, ScorerSpec, load_tokens
+from raycomp.models.architecture import NonceMaker, ScorerSpec, load_tokens, place_ids
 from raycomp.models.images import ImageFault, prepare_viewed
 from raycomp.models.parser import MAX_CHARACTERS, Parser, load_languages, load_parser, name_language
+from raycomp.models.resize import resize_picture
+from raycomp.run.executor import RESIZED_BY
 from raycomp.schema import CAPTION_SCHEMA, PHRASE_TYPE, PICTURE_SCHEMA
 
 # Of a SHA-256, enough for every corpus.
@@ -82,6 +84,8 @@ def prepare(
         parquet.TOKENS: parquet.to_fixed_lists(load_tokens(scorer)(captions)),
         **{name: pa.array([to_text(f.get(name)) for f in fields], pa.string()) for name in extra_columns},
     }
+    if name == words.PIXELS:
+        columns[RESIZED_BY] = pa.array([resize_picture.resizer.name] * num, pa.string())
     return parquet.add_columns(table.drop_columns([words.IMAGE]), columns)
 
 
@@ -183,8 +187,9 @@ def parse(
                 edited.append(maker.splice(caption, start, end, one) if is_read else maker.encode(text))
         rows.append(row)
         edits.append(edited)
-    caption_NL = maker.place([maker.encode(parquet.readable(caption)) for caption in captions])
-    edited_TL = maker.place([ids for group in edits for ids in group])
+    place = partial(place_ids, maker.tokenizer)
+    caption_NL = place([maker.encode(parquet.readable(caption)) for caption in captions])
+    edited_TL = place([ids for group in edits for ids in group])
     columns = {
         words.STATUS: pa.array([get_phrase_status(row) for row in rows], pa.string()),
         words.PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE)),
