@@ -298,7 +298,7 @@ def test_a_thin_picture_that_would_grow_beyond_the_limit_is_refused():
 
 
 def test_fast_decoding_comes_close_never_goes_below_the_models_size_and_reports_the_true_one(monkeypatch):
-    seen, resize = [], Image.Image.resize
+    seen, resize = [], images.resize_picture
     for (width, height), orientation, decoded in [
         ((447, 2000), 1, (447, 2000)),
         ((448, 900), 6, (450, 224)),
@@ -308,7 +308,9 @@ def test_fast_decoding_comes_close_never_goes_below_the_models_size_and_reports_
         data = encode(photo(width, height), "JPEG", quality=92, exif=turn(orientation))
         exact, size = prepare_image(data, SPEC, 10**8)
         with monkeypatch.context() as patch:
-            patch.setattr(Image.Image, "resize", lambda rgb, *how: seen.append(rgb.size) or resize(rgb, *how))
+            patch.setattr(
+                images, "resize_picture", lambda rgb, *how: seen.append(rgb.size) or resize(rgb, *how)
+            )
             fast, same = prepare_image(data, SPEC, 10**8, fast=True)
         assert same == size == ((height, width) if orientation > 4 else (width, height))
         assert seen.pop() == decoded and not seen
