@@ -183,4 +183,6 @@ def main(
         run_table(experiment, asked.table, rows, seeds, asked.out)
     except ValueError as error:
         parser.error(" ".join(str(error).split()))
+    if asked.tiny:
+        print("drawn pairs and test sets: the figures show that every step runs, nothing of the paper's")
     print(f"{asked.table}: {time.perf_counter() - started:,.0f} s; {asked.out}/{asked.table}/report.html")
