@@ -52,13 +52,12 @@ compositions, so on Tracks A and B no-buffer may equal compo-realign (not with b
 import argparse
 import json
 import shutil
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rows import TABLES as LAYOUTS
-from rows import step
+from rows import run_command, step
 
 import raycomp
 from raycomp import ContinualConfig
@@ -202,29 +201,17 @@ def describe(table: str, config: ContinualConfig, data: str, is_tiny: bool) -> s
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse the command line and run one table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("table", choices=list(TABLES))
-    parser.add_argument("--out", required=True, help="folder of all runs; the table goes to OUT/TABLE")
-    parser.add_argument("--data", default="data", help="folder of the downloads")
-    parser.add_argument(
-        "--tiny", action="store_true", help="drawn scenes and tiny models: minutes on two cores"
-    )
-    parser.add_argument("--seeds", type=int, help="runs of each method and stream")
-    parser.add_argument("--dry-run", action="store_true", help="print the runs and their cost")
-    asked = parser.parse_args(argv)
-    config = _make_tiny() if asked.tiny else _make(asked.data)
-    started = time.perf_counter()
-    try:
+
+    def run(asked: argparse.Namespace) -> None:
+        config = _make_tiny() if asked.tiny else _make(asked.data)
         config = replace(config, seeds=asked.seeds or config.seeds)
         if asked.dry_run:
             print(describe(asked.table, config, asked.data, asked.tiny))
-            return
-        run_table(asked.table, config, asked.data, asked.out, asked.tiny)
-    except ValueError as error:
-        parser.error(" ".join(str(error).split()))
-    print(f"{asked.table}: {time.perf_counter() - started:,.0f} s; {asked.out}/{asked.table}/report.html")
+        else:
+            run_table(asked.table, config, asked.data, asked.out, asked.tiny)
+
+    assert __doc__
+    run_command(__doc__, TABLES, run, argv)
 
 
 if __name__ == "__main__":

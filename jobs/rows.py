@@ -9,7 +9,7 @@ weights, OUT/start/SEED.
 import argparse
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -162,27 +162,41 @@ def main(
     ``tables``: by name the rows and the number of seeds. ``make`` returns the experiment at the paper's size
     for a folder of data, ``make_tiny`` a small one for the output folder.
     """
+
+    def run(asked: argparse.Namespace) -> None:
+        rows, seeds = tables[asked.table]
+        seeds = asked.seeds or (2 if asked.tiny else seeds)
+        experiment = make_tiny(asked.out) if asked.tiny else make(asked.data)
+        if asked.dry_run:
+            print(describe(experiment, asked.table, rows, seeds))
+        else:
+            run_table(experiment, asked.table, rows, seeds, asked.out)
+
+    run_command(text, tables, run, argv)
+
+
+def run_command(
+    text: str,
+    tables: Iterable[str],
+    run: Callable[[argparse.Namespace], None],
+    argv: Sequence[str] | None = None,
+) -> None:
+    """Parse the command line of a paper's file, and ``run`` what it asks for or refuse it in one line."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=list(tables))
     parser.add_argument("--out", required=True, help="folder of all runs; the table goes to OUT/TABLE")
     parser.add_argument("--data", default="data", help="folder of the downloads")
-    parser.add_argument(
-        "--tiny", action="store_true", help="drawn pairs and a tiny model: minutes on two cores"
-    )
+    tiny = "drawn pairs and a tiny model: minutes on two cores"
+    parser.add_argument("--tiny", action="store_true", help=tiny)
     parser.add_argument("--seeds", type=int, help="trainings of each row")
     parser.add_argument("--dry-run", action="store_true", help="print the trainings and their cost")
-    asked = parser.parse_args(argv)
-    rows, seeds = tables[asked.table]
-    seeds = asked.seeds or (2 if asked.tiny else seeds)
-    experiment = make_tiny(asked.out) if asked.tiny else make(asked.data)
-    if asked.dry_run:
-        print(describe(experiment, asked.table, rows, seeds))
-        return
-    started = time.perf_counter()
+    asked, started = parser.parse_args(argv), time.perf_counter()
     try:
-        run_table(experiment, asked.table, rows, seeds, asked.out)
+        run(asked)
     except ValueError as error:
         parser.error(" ".join(str(error).split()))
+    if asked.dry_run:
+        return
     if asked.tiny:
         print("drawn pairs and test sets: the figures show that every step runs, nothing of the paper's")
     print(f"{asked.table}: {time.perf_counter() - started:,.0f} s; {asked.out}/{asked.table}/report.html")

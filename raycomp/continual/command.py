@@ -20,6 +20,7 @@ from raycomp.data.files import Folder, absolute_uri, check_writable, size_files
 from raycomp.data.inputs import fingerprint_shards, list_times, with_absolute_paths
 from raycomp.data.runs import TIMES, digest, fetch_model, find_model
 from raycomp.evaluation.embed import count_needed
+from raycomp.evaluation.seeds import CONTINUAL_RUNS
 from raycomp.models.architecture import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import fingerprint_parser
 from raycomp.report.charts import cut_out, intervals
@@ -29,7 +30,7 @@ from raycomp.run.run import Run, Say, command_line, say_count, start_run
 from raycomp.run.work import map_some
 from raycomp.words import OK
 
-TABLE, _PER_RUN, _FIGURES, STREAMS = "continual.csv", "runs.csv", "figures", "streams"
+TABLE, _FIGURES, STREAMS = "continual.csv", "figures", "streams"
 # CPUs of a local cluster: per scorer that embeds, and in addition to scorers or workers.
 _CPUS_OF_SCORER, _OTHER_CPUS = 2, 3
 
@@ -47,7 +48,7 @@ def continual(config: ContinualConfig, out: str, say: Say = print) -> dict[str, 
     config, runs, trials = check_streams(asked), list_runs(asked), list_trials(asked)
     check_writable(out)
     rerun = command_line("raycomp continual", changed_options(asked), out)
-    outputs = (RUNS, _FIGURES, TABLE, _PER_RUN)
+    outputs = (RUNS, _FIGURES, TABLE, CONTINUAL_RUNS)
     fingerprint = partial(fingerprint_streams, config)
     sources = [read_stream(one) for one in config.stream if not is_own(one)]
     dry: dict[str, Any] = {"cost": partial(say_count, len(runs) + len(trials), "trainings")}
@@ -204,7 +205,7 @@ def _close(
     results = {one_run: read_result(run.folder, one_run) for one_run in runs}
     measured = {one_run: measure(result) for one_run, result in results.items()}
     run.folder.write_bytes(tables.write_long(results, measured).encode(), TABLE)
-    run.folder.write_bytes(tables.write_runs(measured).encode(), _PER_RUN)
+    run.folder.write_bytes(tables.write_runs(measured).encode(), CONTINUAL_RUNS)
     charts = {name: intervals(plot) for name, plot in tables.list_plots(results, measured).items()}
     for name, chart in charts.items():
         run.folder.write_bytes(cut_out(chart).encode(), _FIGURES, f"{name}.svg")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from raycomp.core.intervals import Contrast, contrast
+from raycomp.core.intervals import contrast
 from raycomp.data.files import Folder, absolute_uri, check_writable
 from raycomp.data.runs import digest, identify, read_finished
 from raycomp.evaluation.command import TABLE
@@ -101,6 +101,8 @@ def read_values(folders: Sequence[tuple[str, str]]) -> dict[str, dict[int, dict[
                 if one["value"] and not one["control"]
             }
         elif run["kind"] == "continual":
+            if not folder.exists(CONTINUAL_RUNS):
+                raise ValueError(f"{uri}: has no {CONTINUAL_RUNS}, an earlier version wrote it; run it again")
             for one in read_csv(folder.read_bytes(CONTINUAL_RUNS).decode()):
                 of_seed = found[one["method"]].setdefault(int(one["seed"]), {})
                 of_seed[f"{one['track']}.{one['metric']}"] = float(one["value"])
@@ -115,7 +117,7 @@ def measure_figures(layout: Sequence[Figure], values: Values) -> list[Measured]:
     A figure of a row is the mean over its seeds that have all of the figure's metrics; its difference is that
     of the same seeds of the first row.
     """
-    lines, nan = [], float("nan")
+    lines = []
     for one in layout:
         rows = {
             row: {
@@ -128,9 +130,8 @@ def measure_figures(layout: Sequence[Figure], values: Values) -> list[Measured]:
         first = next(iter(rows.values()))
         for row, own in rows.items():
             mean = contrast(list(own.values()))
-            apart = Contrast(nan, nan, nan, nan, nan, nan, 0)
-            if own is not first:
-                apart = contrast([own[seed] - first[seed] for seed in own if seed in first])
+            shared = [] if own is first else [seed for seed in own if seed in first]
+            apart = contrast([own[seed] - first[seed] for seed in shared])
             gap = apart.value, apart.low, apart.high
             needs = "" if own else one.needs or "a run of this row"
             lines.append(

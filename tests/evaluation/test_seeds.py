@@ -89,6 +89,10 @@ def test_mistakes_are_one_line(tmp_path):
         layout.write_text(text)
         with pytest.raises(ValueError, match=said):
             raycomp.compare(named, table=layout, out=tmp_path / "out")
+    earlier = write_run(tmp_path / "earlier", "continual", "continual.csv", [("track",)])
+    layout.write_text(LAYOUT)
+    with pytest.raises(ValueError, match=r"has no runs\.csv, an earlier version wrote it; run it again"):
+        raycomp.compare(earlier, table=layout, out=tmp_path / "out")
     with pytest.raises(ValueError, match="there is no such file"):
         raycomp.compare(f"full={run}", table=tmp_path / "none.csv", out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
