@@ -1,5 +1,6 @@
 """Mistakes made on purpose: which there are in a line, where their code is found, which tests are run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,11 @@ def test_code_is_found_where_it_was_moved_and_replaced_at_its_indentation(tmp_pa
         ({"b": FUNCTION, "c": FUNCTION}, "ambiguous"),
     ]):  # fmt: skip
         assert Index.read(write(tmp_path / str(number), **files)).find(MUTANT) == place
+    twice = FUNCTION.replace("    if rows:", "    total = len(rows)\n    if rows:")
+    index = Index.read(write(tmp_path / "twice", a=twice))
+    assert index.find(MUTANT) == "ambiguous"
+    for indentation, number in (("    ", 2), ("        ", 4)):
+        assert index.find(replace(MUTANT, line=indentation + MUTANT.line)) == ("raycomp/a.py", number)
     root = write(tmp_path / "lines", deep__er__sums=inner, other="total = 0\n")
     (place,) = find_lines(root, "if rows:\n        total   = len(rows)")
     assert replace_lines(place, "if rows:\n    if 1:\n        total = 2")
