@@ -40,7 +40,7 @@ from typing import Any
 from bench.line_edits import Edit, Editor, change_line, is_other
 from bench.mutations import AMBIGUOUS, CAUGHT, LATE, NOT_FOUND, ROOT, copy_commit, run_tests, squeeze
 
-PACKAGES = "core data run curate train evaluate negatives continual".split()
+PACKAGES = "core data run curation training evaluation negatives continual".split()
 DRAWN, RESULTS = ROOT / "bench/results/mutants.csv", ROOT / "bench/results/mutants_run.csv"
 SURVIVED, UNREACHED, IN_TIME = "survived", "unreached", "not caught in time"
 MOST_TESTS = 200
