@@ -19,6 +19,7 @@ from tests.run.test_spot import Metadata
 
 pytestmark = pytest.mark.slow
 ROOT = Path(raycomp.__file__).parents[1]
+CURATE = " curate $BUCKET"
 # What Ray puts before its lines where it writes to no terminal, and colours.
 _TRIMMINGS = re.compile(r"\x1b\[\d+m|^[\d-]{10} [\d:,]{12}\t[A-Z]+ \w+\.py:\d+ -- ", re.MULTILINE)
 
@@ -68,9 +69,7 @@ def test_the_transcript_of_the_docs(transcript):
 
 
 def test_a_stopped_job_ends_like_ctrl_c_and_goes_on_to_the_same_bytes(head, pool, transcript):
-    line = (
-        next(line for line, *_ in transcript if " curate $BUCKET" in line).replace("/curated", "/again").strip()
-    )
+    line = next(line for line, *_ in transcript if CURATE in line).replace("/curated", "/again").strip()
     line = f"{line} --set waves.shards_per_wave=1 --set cluster.labels=ray.io/market-type=on-demand"
     run(head, line.replace("submit", "submit --no-wait --submission-id night", 1), BUCKET=pool)
     again = Folder(f"{pool}/again")
@@ -86,9 +85,7 @@ def test_a_stopped_job_ends_like_ctrl_c_and_goes_on_to_the_same_bytes(head, pool
 
 
 def test_no_one_waits_for_a_label_that_no_node_has(head, pool, transcript):
-    line = (
-        next(line for line, *_ in transcript if " curate $BUCKET" in line).replace("/curated", "/spot").strip()
-    )
+    line = next(line for line, *_ in transcript if CURATE in line).replace("/curated", "/spot").strip()
     said = run(head, f"{line} --set cluster.labels=ray.io/market-type=spot", BUCKET=pool)
     assert "raycomp: cluster.labels='ray.io/market-type=spot': no node has these labels" in said
     assert "exit code 2" in said
