@@ -20,7 +20,7 @@ import raycomp
 from raycomp.config import ClusterConfig, ScorerConfig, waits
 from raycomp.curation.config import CurateConfig
 from raycomp.models import deferred
-from raycomp.run import executor
+from raycomp.run import executor, progress
 from raycomp.run import local as local_executor
 from raycomp.run.local import Local
 from tests.corpus import NUM, PER_SHARD, by_cpi, mean_drop, write_world_shards
@@ -33,8 +33,8 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-# Nor is a slow step of a test worth a line.
-waits._AFTER_S = 600.0
+# Nor is a slow step of a test worth a line, at its start or its end.
+waits._AFTER_S = progress._SAID_AFTER_S = 600.0
 
 # As a command does; what is not deferred takes seconds in every test process.
 deferred.install()

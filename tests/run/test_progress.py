@@ -61,6 +61,7 @@ class Terminal(Log):
 def log(monkeypatch) -> Log:
     log = Log()
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=log, modules=sys.modules))
+    monkeypatch.setattr(progress, "_SAID_AFTER_S", 3.0)  # as outside tests
     return log
 
 
