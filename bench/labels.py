@@ -15,13 +15,13 @@ and how often the passes agree, with Cohen's kappa.
 import argparse
 import csv
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from raycomp.core.intervals import compute_share
+from raycomp.core.metrics import find_kappa
 from raycomp.words import OPERATIONS
 
 PASSES = ("1", "2")
@@ -84,15 +84,6 @@ def _collect(
     rows: Sequence[dict], name: str, wanted: str, among: Sequence[str] = ("y", "n", "u")
 ) -> list[tuple[int, bool]]:
     return [(i, label == wanted) for i, label in _list(rows, name) if label in among]
-
-
-def find_kappa(pairs: Sequence[tuple[str, str]]) -> float:
-    """Return Cohen's kappa of two passes: (agreement - that by chance) / (1 - that by chance)."""
-    firsts, seconds = (Counter(pair[place] for pair in pairs) for place in (0, 1))
-    num = len(pairs)
-    chance = sum(firsts[label] * seconds[label] for label in firsts) / num**2
-    agreement = sum(one == other for one, other in pairs) / num
-    return (agreement - chance) / (1 - chance) if chance < 1 else 1.0
 
 
 def write_examples(rows: Sequence[dict]) -> str:

@@ -10,6 +10,7 @@ second (gained), and a row has a concept or not; C columns, of which the others 
 
 import math
 import operator
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -151,6 +152,18 @@ def wilson(share: float, whole: float) -> tuple[float, float]:
     middle = share + square / 2
     half = math.sqrt(square * share * (1 - share) + square**2 / 4)
     return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
+
+
+def find_kappa(pairs: Sequence[tuple[str, str]]) -> float:
+    """Return Cohen's kappa of two labels for each row: (agreement - that by chance) / (1 - that by chance).
+
+    In [-1, 1]; 1 where both have the same label throughout, which leaves nothing to chance.
+    """
+    firsts, seconds = (Counter(pair[place] for pair in pairs) for place in (0, 1))
+    num = len(pairs)
+    chance = sum(firsts[label] * seconds[label] for label in firsts) / num**2
+    agreement = sum(one == other for one, other in pairs) / num
+    return (agreement - chance) / (1 - chance) if chance < 1 else 1.0
 
 
 def log_odds(

@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 from raycomp.language import concepts, lexicon
 from raycomp.language.concepts import Edit, Parsed
 from raycomp.language.lexicon import Token, Word
-from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE, SWAP
+from raycomp.words import ADD, ATTRIBUTE, OBJECT, OPERATIONS, RELATION, REPLACE, SWAP
 
 NEAR, DESCRIBED, LEFT, RIGHT, TOGETHER, CONCEPT = "near", "described", "left", "right", "together", "concept"
 TABLES = {
@@ -342,6 +342,8 @@ REASONS = {
     REWORDED: "more differs than two calls change",
 }
 MOST_CALLS = 2
+TWO_CALLS, NONE = "two calls", "none"
+ANSWERS = (*OPERATIONS, TWO_CALLS, NONE)
 
 
 class Call(NamedTuple):
@@ -361,6 +363,11 @@ class Explanation(NamedTuple):
     def name(self) -> str:
         """SWAP, REPLACE, ADD, two of them joined by "+", or "" where nothing explains."""
         return "+".join(sorted(call.op for call in self.calls))
+
+    @property
+    def answer(self) -> str:
+        """Which of ``ANSWERS`` it is."""
+        return TWO_CALLS if len(self.calls) == 2 else self.name or NONE
 
 
 Hunk = tuple[Sequence[Word], Sequence[Word]]

@@ -27,7 +27,7 @@ from raycomp.language.changes import Case, Change, Piece, State
 from raycomp.language.concepts import Edit, Parsed
 from raycomp.language.lexicon import NUMBER, VERB, Lexicon
 from raycomp.language.operations import RULES
-from raycomp.language.overlap import Context, count_words
+from raycomp.language.overlap import ANSWERS, Context, count_words
 from raycomp.words import ADD, ATTRIBUTE, CONCEPT_KINDS, OBJECT, RELATION, REPLACE, SWAP
 
 MAX_NEGATIVE = 300
@@ -38,10 +38,12 @@ WORD = "[A-Za-z][a-z'-]{0,18}"
 PATTERNS = {
     "negative": f"^{LETTERS}{{1,{MAX_NEGATIVE}}}$",
     **dict.fromkeys(("new", "first", "second"), f"^{WORD}( {WORD})?$"),
+    "answer": f"^({'|'.join(ANSWERS)})$",
 }
-# What a prompt asks for: the fields of its reply.
-CAPTION_FORM, WORD_FORM, PAIR_FORM = "caption", "word", "pair"
-FORMS = {CAPTION_FORM: ("negative",), WORD_FORM: ("new",), PAIR_FORM: ("first", "second")}
+# What a prompt asks for: the fields of its reply. ANSWER_FORM asks how two captions differ.
+CAPTION_FORM, WORD_FORM, PAIR_FORM, ANSWER_FORM = "caption", "word", "pair", "answer"
+WRITING_FORMS = {CAPTION_FORM: ("negative",), WORD_FORM: ("new",), PAIR_FORM: ("first", "second")}
+FORMS = {**WRITING_FORMS, ANSWER_FORM: ("answer",)}
 # For structured output; a pattern is needed, as without one random models write control characters.
 SCHEMAS: dict[str, dict[str, Any]] = {
     form: {
@@ -130,7 +132,7 @@ EXAMPLES: dict[str, tuple[tuple[str, tuple[str, ...], str], ...]] = {
         ),
     ),
 }
-WORDING = [COMMON, TASKS, EXAMPLES, SCHEMAS]
+WORDING = [COMMON, TASKS, EXAMPLES, {form: SCHEMAS[form] for form in WRITING_FORMS}]
 
 
 class Request(NamedTuple):

@@ -382,7 +382,7 @@ class AskServer:
         """Ask all prompts of a block."""
         bodies = []
         for row in table.to_pylist():
-            schema = {"name": "negative", "schema": SCHEMAS[row[FORM]], "strict": True}
+            schema = {"name": row[FORM], "schema": SCHEMAS[row[FORM]], "strict": True}
             body = {"model": self.config.model, "messages": json.loads(row[MESSAGES])}
             body |= sampling(self.config, row[KEY])
             body["response_format"] = {"type": "json_schema", "json_schema": schema}

@@ -36,6 +36,7 @@ from raycomp.evaluation.benchmarks.published import read_benchmark
 from raycomp.language import overlap as words
 from raycomp.language.concepts import parse_concepts
 from raycomp.language.lexicon import Lexicon, Token
+from raycomp.language.overlap import ANSWERS, TWO_CALLS
 from raycomp.language.prompts import propose
 from raycomp.models.architecture import fingerprint_folder, fingerprint_scorer
 from raycomp.models.parser import PACKAGED, Parser, fingerprint_parser, load_lexicon, load_parser
@@ -47,8 +48,6 @@ from raycomp.table import Cell, Column, Columns, Estimate, Numeral, Table, join_
 from raycomp.words import OK, OPERATIONS
 
 PAPER = {"aro": (0.6, 0.8), "valse": (0.6, 0.8)}
-TWO_CALLS, NONE = "two calls", "none"
-ANSWERS = (*OPERATIONS, TWO_CALLS, NONE)
 MOST_EDITS = 1000
 SUGARCREPE_PP = "sugarcrepe_pp"
 _NULLS = {"sugarcrepe": "those of sugarcrepe_pp are of its captions"}
@@ -118,8 +117,8 @@ def _measure_split(rows: list[Choice], parser: Parser, lexicon: Lexicon | None, 
         benchmark=rows[0].benchmark,
         split=rows[0].split,
         count=len(choices),
-        explained=Counter(map(_answer, found)),
-        paraphrased=Counter(map(_answer, reworded)),
+        explained=Counter(answer.answer for answer in found),
+        paraphrased=Counter(answer.answer for answer in reworded),
         reasons=Counter(answer.reason for answer in found if answer.reason),
         left_out=len(rows) - len(choices),
         named=len(named),
@@ -149,10 +148,6 @@ def _count_repeats(
         num_exact += is_exact
         num_same += is_exact or words.is_same_edit(positive, negative, answer.name, edits)
     return num_exact, num_same
-
-
-def _answer(explanation: words.Explanation) -> str:
-    return TWO_CALLS if len(explanation.calls) == 2 else explanation.name or NONE
 
 
 def count_calls(answers: Counter[str]) -> tuple[int, int]:
@@ -197,9 +192,9 @@ def report_overlap(rows: Sequence[Overlap]) -> list[Table | str]:
         paper = Numeral("{:.0%}-{:.0%}".format(*PAPER[row.benchmark])) if row.benchmark in PAPER else None
         cells: list[Cell] = [row.benchmark, row.split, row.count, row.left_out]
         cells += [100 * row.explained[answer] / row.count if row.count else None for answer in ANSWERS]
-        cells += [_estimate(part, row.count) for part in count_calls(row.explained)]
+        cells += [estimate_percent(part, row.count) for part in count_calls(row.explained)]
         reworded = row.paraphrased.total()
-        null_cells = [_estimate(part, reworded) for part in count_calls(row.paraphrased)]
+        null_cells = [estimate_percent(part, reworded) for part in count_calls(row.paraphrased)]
         explained_rows.append([*cells, paper, reworded or None, *null_cells])
         parts = ((row.agreed, row.named), (row.agreed_kind, row.named))
         repeats = ((row.same_edit, row.count), (row.regenerated, row.count))
@@ -215,13 +210,13 @@ def say_overlap(rows: Sequence[Overlap]) -> str:
     total = next(iter(sum_rows(rows)), None)
     if total is None or not total.count:
         return ""
-    share = _estimate(count_calls(total.explained)[0], total.count)
+    share = estimate_percent(count_calls(total.explained)[0], total.count)
     return (
         f"One call of SWAP, REPLACE or ADD explains {write_cell(share, 1)} % of {total.benchmark}'s negatives"
     )
 
 
-def _estimate(part: int, whole: int) -> Estimate | None:
+def estimate_percent(part: int, whole: int) -> Estimate | None:
     """Return a share in percent with its interval, None for an empty whole."""
     return Estimate(part / whole, *share_interval(part, whole)).times(100) if whole else None
 
@@ -230,7 +225,7 @@ def _of(part: int | None, whole: int) -> Numeral | None:
     """Return a share with its counts: "3/4 75.0 [30.1, 95.4]"."""
     if part is None or not whole:
         return None
-    return Numeral(f"{part}/{whole} {write_cell(_estimate(part, whole), 1)}")
+    return Numeral(f"{part}/{whole} {write_cell(estimate_percent(part, whole), 1)}")
 
 
 def draw_overlap(rows: Sequence[Overlap]) -> str:
@@ -283,13 +278,7 @@ def open_probe(name: str, config: ProbeConfig) -> Probe:
 
 
 def _open_overlap(config: ProbeConfig) -> Probe:
-    if not config.input:
-        raise ValueError("input: must name a folder with a folder for each benchmark")
-    if not config.benchmarks or len({*config.benchmarks}) < len(config.benchmarks):
-        raise ValueError("benchmarks: name at least one, each once, as in benchmarks=sugarcrepe,valse")
-    choices = [choice for name in config.benchmarks for choice in _draw(name, config)]
-    if not choices:
-        raise ValueError(f"benchmarks={','.join(config.benchmarks)}: {config.input} has none of their rows")
+    choices = read_choices(config)
     read = digest([repr(choice) for choice in choices])
 
     def fingerprint() -> dict[str, str]:
@@ -303,6 +292,18 @@ def _open_overlap(config: ProbeConfig) -> Probe:
         return ProbeOutput([vars(row) for row in rows], report_overlap(rows), len(choices), came, *shown)
 
     return Probe(fingerprint, measure)
+
+
+def read_choices(config: ProbeConfig) -> list[Choice]:
+    """Return the drawn rows of all benchmarks. Raises ValueError for errors that the user can fix."""
+    if not config.input:
+        raise ValueError("input: must name a folder with a folder for each benchmark")
+    if not config.benchmarks or len({*config.benchmarks}) < len(config.benchmarks):
+        raise ValueError("benchmarks: name at least one, each once, as in benchmarks=sugarcrepe,valse")
+    choices = [choice for name in config.benchmarks for choice in _draw(name, config)]
+    if not choices:
+        raise ValueError(f"benchmarks={','.join(config.benchmarks)}: {config.input} has none of their rows")
+    return choices
 
 
 def _draw(name: str, config: ProbeConfig) -> list[Choice]:

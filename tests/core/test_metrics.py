@@ -20,6 +20,7 @@ from raycomp.core.metrics import (
     PairMoments,
     Reservoir,
     correlate_within,
+    find_kappa,
     measure_shifts,
     pearson,
 )
@@ -92,6 +93,15 @@ def test_share_interval_against_published_values():
     assert [round(x, 4) for x in metrics.share_interval(15, 148)] == [0.0624, 0.1605]
     assert [round(x, 4) for x in metrics.share_interval(0, 20)] == [0.0, 0.1611]
     assert metrics.share_interval(0, 0) == (0.0, 1.0)
+
+
+def test_kappa_by_hand_and_its_limits():
+    """Of 50 rows: yes by both 20, no by both 15, so agreement is .7; by chance .5 * .6 + .5 * .4 = .5."""
+    pairs = [("y", "y")] * 20 + [("y", "n")] * 5 + [("n", "y")] * 10 + [("n", "n")] * 15
+    assert find_kappa(pairs) == pytest.approx((0.7 - 0.5) / (1 - 0.5))
+    assert find_kappa([("a", "a"), ("b", "b"), ("c", "c")]) == pytest.approx(1)
+    assert find_kappa([("a", "b"), ("b", "a")]) == pytest.approx(-1)
+    assert find_kappa([("a", "a")]) == 1 and find_kappa([("a", "b")]) == 0
 
 
 def test_log_odds_equal_the_written_formula():

@@ -3,11 +3,10 @@ from xml.etree import ElementTree
 
 from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks.choice import EQUAL, Choice
+from raycomp.language.overlap import NONE, TWO_CALLS
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.probe.config import ProbeConfig
 from raycomp.probe.overlap import (
-    NONE,
-    TWO_CALLS,
     WIDTH,
     count_calls,
     draw_overlap,
