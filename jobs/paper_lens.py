@@ -7,6 +7,7 @@ two.
     ... --tiny                                                   on drawn pairs, minutes on two cores
     ... --dry-run                                                the trainings and their cost
     raycomp probe overlap data/benchmarks --benchmarks aro,valse,sugarcrepe --out out/overlap  # Figures 3, 4
+    python jobs/judge_overlap.py data/benchmarks --url URL --model NAME --out out/judged  # by an LLM
     raycomp probe composition out/lens/negatives/llm2 --out out/distance      # A-distance, section 5.2
 
 Algorithm 1 asks an LLM for SWAP, REPLACE and ADD and ranks the answers by CLIP; ``calls=2`` applies a
@@ -22,8 +23,8 @@ probe composition --images`` give the A-distance after it.
 
 What the paper's text states: the overall values below, of CC3M, and that two calls help most where an
 object is replaced (on CC12M 83.66 to 84.86). It states neither batch, rate nor steps: those are of
-paper_cpi.py. The paper's judge of Figures 3 and 4 is an LLM; raycomp's is a definition over words
-(docs/probes.md).
+paper_cpi.py. The paper's judge of Figures 3 and 4 is an LLM; the probe's is a definition over words
+(docs/probes.md), and jobs/judge_overlap.py has both of the same rows.
 
 Cost: from measured rates, a training takes 2.7 hours of one H100 where reading and decoding keep up,
 TripletCLIP more (not measured); the LLM writes some 3 replies for each caption and call. 12 trainings for

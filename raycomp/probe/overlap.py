@@ -3,7 +3,8 @@
 Overlap is the share of a benchmark that SWAP, REPLACE and ADD explain, and the share that the rules
 regenerate. The token-level causal lens (arXiv:2510.26302) reports that its algorithms replicate 60 to 80 % of
 the hard negatives of ARO and VALSE, judged by an LLM. Here ``language/overlap.py`` judges, by a stated
-definition over words. The table gives both figures; they need not agree.
+definition over words. The table gives both figures; they need not agree. ``jobs/judge_overlap.py`` asks an
+LLM about the same rows.
 
 A definition over words also explains many paraphrases: "a cat rests on a mat" for "a cat lies on a mat" is
 one REPLACE by that definition. So where a benchmark's rows hold a second true caption, it is explained like a

@@ -19,7 +19,10 @@ import pytest
 
 from jobs import judge_overlap
 from raycomp.language.overlap import ANSWERS
+from raycomp.models.parser import load_parser
 from raycomp.negatives.ask import ROWS_PER_BLOCK, read_replies
+from raycomp.probe.config import ProbeConfig
+from raycomp.probe.overlap import measure_overlap, read_choices
 from raycomp.table import Table
 
 JOBS = Path(judge_overlap.__file__).parent
@@ -178,6 +181,19 @@ def test_shares_agreement_and_counts_are_those_worked_out_by_hand(server, tmp_pa
     names = ("LLM: one call", "LLM: one or two", "rules: one call", "rules: one or two", "same answer")
     assert [found[name].value for name in names] == pytest.approx([0, 100 / 6, 200 / 6, 50, 400 / 6])
     assert found["LLM: benchmark's operation"] is None
+
+
+def test_the_rules_answers_are_those_of_the_probe(server, tmp_path):
+    make_line(tmp_path, server, tmp_path / "out")
+    choices = read_choices(ProbeConfig(input=str(tmp_path), benchmarks=("sugarcrepe_pp",)))
+    pairs, probed = (
+        judge_overlap.list_pairs(choices, load_parser()),
+        measure_overlap(choices, load_parser(), None),
+    )
+    for kind, name in (("negative", "explained"), ("paraphrase", "paraphrased")):
+        for row in probed:
+            ours = [pair for pair in pairs if (pair["split"], pair["kind"]) == (row.split, kind)]
+            assert Counter(pair["rules"] for pair in ours) == getattr(row, name)
 
 
 def test_the_same_line_asks_only_for_what_has_no_reply_and_another_model_for_all(server, tmp_path, capsys):
