@@ -234,7 +234,7 @@ def test_a_killed_run_resumes_and_asks_for_no_reply_twice(server, tmp_path, caps
     command = [sys.executable, str(JOBS / "judge_overlap.py"), *line]
     environment = {**os.environ, "PYTHONPATH": str(JOBS.parent)}
     killed = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     # Then each of the 16 requests that the job makes at a time is kept waiting.
     while len(server.bodies) < server.most + 16 or not list(out.glob("replies/00000/*.parquet")):
         assert killed.poll() is None and time.monotonic() < deadline
