@@ -1,7 +1,8 @@
 """Figures 3 and 4 of the token-level causal lens (arXiv 2510.26302), judged by an LLM as in the paper: which
 hard negatives of a benchmark SWAP, REPLACE and ADD explain, next to the answers of ``raycomp probe overlap``.
 
-    vllm serve Qwen/Qwen2.5-7B-Instruct --port 8000
+    vllm serve Qwen/Qwen2.5-7B-Instruct \\
+        --structured-outputs-config '{"backend": "xgrammar", "disable_any_whitespace": true}'
     python jobs/judge_overlap.py data/benchmarks --benchmarks aro,valse,sugarcrepe,sugarcrepe_pp \\
         --url http://localhost:8000/v1 --model Qwen/Qwen2.5-7B-Instruct --out out/judged
     ... --sample 500                         500 rows of each split, drawn as the probe draws them
