@@ -1,16 +1,14 @@
 """Cutting kept rows into output shards, and duplicates over files, against plain loops."""
 
-import shlex
-
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from raycomp import words
-from raycomp.config import LeaseLost, override_all, to_dict
+from raycomp.config import LeaseLost
 from raycomp.core.selection import Threshold
-from raycomp.curation.command import _fewer, summarise_scores
-from raycomp.curation.config import SelectConfig, choose_config, get_rule, make_selection
+from raycomp.curation.command import summarise_scores
+from raycomp.curation.config import SelectConfig, make_selection
 from raycomp.curation.score import score
 from raycomp.curation.score.score import mark_duplicates
 from raycomp.curation.select.measures import ScoresFile
@@ -18,24 +16,8 @@ from raycomp.curation.select.select import Gates, choose_tables, commit_once
 from raycomp.curation.summary import choose_shown
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns, write_table
-from raycomp.run.run import command_line
 from tests.corpus import by_cpi
 from tests.report.corpus import make_table
-
-
-def test_the_printed_command_chooses_again():
-    for rule, align_keep, keep in [
-        ("cpi", 0.7, 0.5),
-        ("align70.5_random33.3", 0.705, 0.333),
-        ("align0.001_random0.001", 1e-5, 1e-5),
-    ]:
-        options = {"select.rule": rule, "align.keep": align_keep, "attribute.keep": keep}
-        config = override_all(by_cpi(), options)
-        texts = shlex.split(command_line("raycomp select a", _fewer(config), "a-2"))
-        printed = dict(text.split("=") for text in texts if "=" in text)
-        chosen = choose_config(to_dict(config), printed)
-        assert chosen.attribute.keep == round(0.8 * keep, 4) < keep
-        assert get_rule(chosen.select.rule) == get_rule(rule) and chosen.align.keep == align_keep
 
 
 def test_committed_gates_are_not_cut_again_nor_committed_without_the_lease(tmp_path):

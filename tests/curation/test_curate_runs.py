@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import open_clip
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -208,23 +207,6 @@ def test_rules_choose_over_files_what_they_choose_in_memory(curated, tmp_path):
             at = reasons.index(reason)
             text, said = explain(str(to), uids[at]), "yes" if reason == "kept" else f"no, {reason}"
             assert f"{scores[at]:.6f} against" in text and f"kept: {said}" in text, name
-
-
-def test_a_moved_curation_is_its_own(curated, tmp_path):
-    """Where it lay lies another one now, of the same photos with other scores."""
-    settings, here = {"align.keep": "0.6", "attribute.keep": "0.4"}, tmp_path / "here"
-    first = raycomp.select(str(curated[1]), settings, str(tmp_path / "first"))
-    shutil.copytree(curated[1], here)
-    run = json.loads((here / "run.json").read_text()) | {"scores": str(here / "scores")}
-    (here / "run.json").write_text(json.dumps(run))
-    shutil.copytree(here, tmp_path / "moved")
-    for path in (here / "scores").iterdir():
-        table = pq.read_table(path)
-        at = table.schema.get_field_index("alignment")
-        pq.write_table(table.set_column(at, "alignment", pc.negate(table["alignment"])), path)
-    again = raycomp.select(str(tmp_path / "moved"), settings, str(tmp_path / "again"))
-    assert again["gates"] == first["gates"]
-    assert digests(tmp_path / "again", "subset", "shards") == digests(tmp_path / "first", "subset", "shards")
 
 
 @pytest.mark.parametrize("changed", ["input", "scorer"])

@@ -1,6 +1,5 @@
 """Filters of curate and select: conditions, joined tables, lists of rows to leave out."""
 
-import json
 import re
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from raycomp.curation.select.filters import ALIASES, hash_keys, load_condition, 
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.look.show import explain
 from raycomp.words import EXCLUDED, FILTER_NULL, FILTERED, FILTERED_AFTER, KEPT
-from tests.corpus import by_cpi, curate_with_metadata
+from tests.corpus import curate_with_metadata
 
 NUM = 40
 
@@ -168,22 +167,6 @@ def test_curate_and_select_filter_alike(curated, tmp_path):
     next((runs[0] / "marks").iterdir()).unlink()
     with pytest.raises(ValueError, match="marks"):
         explain(str(runs[0]), lost)
-
-
-def test_select_says_what_was_never_attributed(curated, tmp_path, capsys, tiny_scorer):
-    """Rows behind the pool come into it where the filter drops rows before them."""
-    source = json.loads((curated / "run.json").read_text())["config"]["input"]
-    config = by_cpi(input=source, scorer=tiny_scorer)
-    raycomp.curate(config, tmp_path / "narrow")
-    rows = sorted(read_rows(tmp_path / "narrow"), key=lambda row: -row["alignment"])
-    (tmp_path / "best.txt").write_text("\n".join(row["uid"] for row in rows[:10]))
-    sets = ["--set", f"filter.exclude={tmp_path / 'best.txt'}", "--set", "cluster.executor=local"]
-    assert main(["select", str(tmp_path / "narrow"), *sets, "--out", str(tmp_path / "out")]) == USER_ERROR
-    said = capsys.readouterr().err
-    # Of 30 rows gate 1 keeps 21; the best 28 of 40 were attributed, 18 of them are left.
-    assert "3 rows past gate 1 were never attributed" in said
-    assert f"raycomp update {tmp_path / 'narrow'} --set attribute.pool=1" in said
-    assert not (tmp_path / "out/run.json").exists()
 
 
 def test_mistakes_are_one_line_and_exit_2(curated, tmp_path, capsys, monkeypatch):

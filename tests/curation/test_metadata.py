@@ -1,16 +1,10 @@
 """The side table of metadata: one type for each field over all shards."""
 
-import json
 import math
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from raycomp.curation.score.columns import Kinds, choose_types, count_kinds, type_fields, write_metadata
-from raycomp.data.files import Folder
-from raycomp.data.samples import to_json
-from raycomp.words import JSON, STATUS, UID
+from raycomp.curation.score.columns import Kinds, choose_types, count_kinds, type_fields
 
 
 def test_a_field_has_the_type_of_most_values():
@@ -54,23 +48,3 @@ def test_of_too_many_fields_the_most_frequent_stay():
     types = choose_types(count_kinds(rows))
     assert len(types) == 256 and "often" in types
     assert choose_types(Kinds()) == {}
-
-
-def test_files_are_written_row_for_row(tmp_path, local):
-    shards = [[{"nsfw": 0.1}, {}], [{"nsfw": 1, "uid": "x"}, {"nsfw": "high"}, {"tags": ["a"]}]]
-    uris = []
-    for number, rows in enumerate(shards):
-        uris.append(str(tmp_path / f"aligned-{number}.parquet"))
-        texts = [to_json(row) if row else None for row in rows]
-        uids = [f"{number}{i}" for i in range(len(rows))]
-        pq.write_table(
-            pa.table({UID: uids, STATUS: ["ok"] * len(uids), JSON: pa.array(texts, pa.string())}), uris[-1]
-        )
-    found = write_metadata([(uri, uri) for uri in uris], Folder(str(tmp_path)))
-    assert found["fields"]["nsfw"] == {"type": "double", "misfits": 1}
-    first, second = (pq.read_table(tmp_path / f"metadata/{i:05d}.parquet") for i in range(2))
-    assert first.schema == second.schema
-    assert first["nsfw"].to_pylist() == [0.1, None]
-    assert second.to_pydict() == {
-        UID: ["10", "11", "12"], "nsfw": [1.0, None, None], "tags": [None, None, json.dumps(["a"])],
-    }  # fmt: skip

@@ -184,13 +184,6 @@ def test_each_cluster_keeps_its_first_rows(prefer, tmp_path, local):
     assert facts["dropped"] == sum(len(own[9:]) for own in by_cluster.values()) > 0
 
 
-def test_clusters_depend_on_the_set_of_rows_alone(tmp_path, local):
-    rows, config = draw_rows(6), NearConfig(clusters=5, cap=4)
-    plain = cap(rows, tmp_path / "plain", [10], config)
-    order = np.random.default_rng(0).permutation(NUM)
-    assert cap([rows[i] for i in order], tmp_path / "other", [1, 100, 3], config) == plain
-
-
 def test_more_clusters_than_rows_and_no_row_at_all(tmp_path, local):
     rows = [row for row in draw_rows(7) if row[words.ALIGNMENT] is not None and row[words.MARK] is None][:3]
     found, facts = cap(rows, tmp_path / "few", [], NearConfig(clusters=100, cap=1))

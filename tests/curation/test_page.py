@@ -258,44 +258,6 @@ def test_displacement_that_drives_drops_is_warned_of():
         assert [text.partition(":")[0] for text in found] == ["Displacement explains drops"] * warns
 
 
-def test_correlations_name_their_score_and_pool_and_only_the_papers_has_its_figure(summary):
-    for settings, named, over in [
-        ({}, "mean drop of nouns", "pairs inside the pool"),
-        ({"attribute.targets": "showable"}, "mean drop of showable nouns", "pairs inside the pool"),
-        ({"select.rule": "align_pas"}, "alignment and mean drop of nouns", "pairs inside the pool"),
-        ({"select.rule": "length"}, "mean drop of nouns", "pairs inside the pool"),
-        ({"select.rule": "random"}, "mean drop of nouns", "all pairs, no pool"),
-    ]:
-        part = section(read_html(render(summary, run_json(settings))), "Correlates of PAS")
-        first = part.all("table")[0].rows()[0]
-        assert first[:2] == [f"alignment, {named}", over]
-        is_papers = named == "mean drop of nouns" and over != "all pairs, no pool"
-        assert first[6:] == (["0.084", "0.088"] if is_papers else ["\u2013", "\u2013"])
-        assert (", not by PAS" in part.text) == (settings.get("select.rule") in ("length", "random"))
-
-
-def test_rules_show_the_gates_that_they_have():
-    """A draw has no threshold, a draw in the pool the first alone."""
-    table = make_table([f"A dog {i % 3} with a ball" for i in range(200)])
-    reason, score = choose(table)
-    below = reason == "below_attribution_gate"
-    for rule, title, ranks, drawn in [
-        ("random", "Twelve of the pairs", (), below | (reason == "below_alignment_gate")),
-        ("align70_random50", "Twelve of the pairs", ("alignment",), below),
-        (
-            "cpi_reverse",
-            "Highest and lowest minus mean drop of nouns",
-            ("alignment", "score"),
-            reason == "none",
-        ),
-    ]:
-        found = summarise(table, np.where(drawn, "not_drawn", reason), score, 0)
-        tree = read_html(render(found, run_json({"select.rule": rule})))
-        marks = [minus(f"gate {found.lowest[rank]:.4f}") for rank in ranks]
-        assert [m.text for m in tree.all("text", "mark")] == marks, rule
-        assert ("no threshold" in section(tree, title).text) == ("score" not in ranks)
-
-
 def test_an_empty_corpus_still_has_a_page():
     assert read_html(render(Summary(), {})).all("h1")[0].text.startswith("Kept 0")
 

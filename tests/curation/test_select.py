@@ -1,7 +1,6 @@
 """Rules and gates on one table against a plain sort."""
 
 import itertools
-import json
 import math
 import re
 
@@ -68,48 +67,6 @@ def judge(table: pa.Table, config: CurateConfig) -> tuple[Gates, Judged]:
     names = [*corpus_columns(selection, True), words.MARK, words.MARK_AFTER]
     gates, [judged] = choose_tables([table.select([n for n in names if n in table.column_names])], selection)
     return gates, judged
-
-
-def draw_classes(num: int, seed: int) -> pa.Table:
-    """Rows of up to five phrases of both classes, some without a nonce; mean_pas as scoring writes it."""
-    rng, rows = np.random.default_rng(seed), []
-    for _ in range(num):
-        classes = [words.UNSEEN if draw < 0.4 else words.HEAD for draw in rng.random(rng.integers(0, 6))]
-        drops = [float(np.float32(rng.normal())) if rng.random() < 0.8 else None for _ in classes]
-        pairs = zip(classes, drops, strict=True)
-        blank = dict.fromkeys(PHRASE_TYPE.names)
-        rows.append([blank | {"target_class": kind, "drop": drop} for kind, drop in pairs])
-    table, seen = make_table(num, seed), []
-    for row in rows:
-        drops = [p["drop"] for p in row if p["target_class"] != words.UNSEEN and p["drop"] is not None]
-        seen.append(math.fsum(drops) / len(drops) if drops else None)
-    columns = {words.MEAN_PAS: pa.array(seen, pa.float32())}
-    return add_columns(table, columns | {words.PHRASES: pa.array(rows, pa.list_(PHRASE_TYPE))})
-
-
-def test_every_aggregate_is_that_of_a_loop_and_the_default_is_read_from_its_column_alone():
-    table = draw_classes(300, 4)
-    rows = [row for row in table.to_pylist() if row[words.ALIGNMENT] is not None]
-    loops = {
-        "mean": lambda drops: math.fsum(drops) / len(drops),
-        "min": min,
-        "max": max,
-        "fraction_supported": lambda drops: sum(drop > 0 for drop in drops) / len(drops),
-    }
-    for how, targets in itertools.product(words.AGGREGATES, ["showable", "nouns"]):
-        selection = make_selection(by_cpi(attribute=mean_drop(aggregate=how, targets=targets)))
-        columns = corpus_columns(selection, with_attribute=True)
-        assert (columns[-1] == words.MEAN_PAS) == ((how, targets) == ("mean", "showable"))
-        taken = [
-            [p for p in row[words.PHRASES] if targets == "nouns" or p["target_class"] == words.HEAD]
-            for row in rows
-        ]
-        drops = [[p["drop"] for p in phrases if p["drop"] is not None] for phrases in taken]
-        want_M = np.array([loops[how](row) if row else np.nan for row in drops], np.float32)
-        for names in (columns, [*columns[:3], words.PHRASES]):
-            found_M = read_corpus(table.select(names), selection).measures[PAS]
-            assert np.array_equal(found_M, want_M, equal_nan=True), (how, targets)
-        assert 0 < np.isnan(want_M).sum() < len(want_M)
 
 
 def test_a_draw_depends_on_seed_and_uid_alone():
@@ -248,16 +205,6 @@ def test_the_report_is_of_the_score_that_ranks_and_of_pas_where_none_of_pas_does
             assert np.isnan(ranked[has_value]).any(), "rows that the first gate dropped"
         else:
             np.testing.assert_array_equal(found[has_value], pas[~np.isnan(pas)], rule)
-
-
-def test_gates_survive_json_also_those_of_a_run_before_there_was_a_fit():
-    for rule in ["cpi", "pas_residual", "align_pas"]:
-        gates, _ = judge(make_table(90, 3), by_cpi(select=SelectConfig(rule)))
-        values = json.loads(json.dumps(gates.to_dict()))
-        assert Gates.from_dict(values) == gates and (gates.fit is None) == (rule == "cpi")
-        if gates.fit is None:
-            del values["fit"]
-            assert Gates.from_dict(values) == gates
 
 
 def test_a_score_that_is_not_finite_is_refused_where_a_rule_reads_it(tmp_path, local):

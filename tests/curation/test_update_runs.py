@@ -4,11 +4,14 @@ import io
 import json
 import random
 import shlex
+import shutil
 import tarfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,13 +21,17 @@ from raycomp.config import ClusterConfig, ScorerConfig
 from raycomp.curation import update as updates
 from raycomp.curation.config import AlignConfig, CurateConfig, NearConfig, read_config
 from raycomp.curation.score import score as scoring
+from raycomp.curation.select.filters import list_shards
 from raycomp.curation.update import update as update_run
+from raycomp.curation.verify import Rescorer, compare_rows, read_and_count
 from raycomp.data.files import Folder, link_file
+from raycomp.data.runs import write_manifest
 from raycomp.data.samples import write_tar
+from raycomp.models.architecture import describe_scorer
 from raycomp.run.lease import hold_lease
 from raycomp.training.config import TrainConfig
 from raycomp.training.pairs import find_pairs
-from raycomp.words import CAPTION, REMOVED, STATUS, UID
+from raycomp.words import ALIGNMENT, CAPTION, REMOVED, STATUS, UID
 from tests.corpus import by_cpi, mean_drop, scenes
 from tests.curation.histories import Killed, kill_at
 
@@ -64,14 +71,21 @@ def make_config(folder: Path, scorer: ScorerConfig, **options: Any) -> CurateCon
     return by_cpi(input=str(folder), scorer=scorer, cluster=cluster, materialize=True, **options)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, tiny_scorer) -> tuple[Path, Path]:
+    """A folder with two shards in ``in``, curated into ``run``, and a copy of it."""
+    folder, samples = tmp_path_factory.mktemp("updated"), scenes(24, seed=5)
+    write_shard(folder / "now/in", "a.tar", samples[:12], 0)
+    write_shard(folder / "now/in", "b.tar", samples[12:], 12)
+    raycomp.curate(make_config(folder / "now/in", tiny_scorer), str(folder / "now/run"))
+    return folder / "now", shutil.copytree(folder / "now", folder / "copy")
+
+
 @pytest.fixture
-def corpus(tmp_path, tiny_scorer) -> Path:
-    """A folder with two shards in ``in``, curated into ``run``."""
-    samples = scenes(24, seed=5)
-    write_shard(tmp_path / "in", "a.tar", samples[:12], 0)
-    write_shard(tmp_path / "in", "b.tar", samples[12:], 12)
-    raycomp.curate(make_config(tmp_path / "in", tiny_scorer), str(tmp_path / "run"))
-    return tmp_path
+def corpus(whole) -> Path:
+    """The folder as it was: a run names its input."""
+    shutil.rmtree(whole[0])
+    return shutil.copytree(whole[1], whole[0])
 
 
 def update(folder: Path, *arguments: str) -> int:
@@ -162,35 +176,26 @@ def test_a_list_takes_what_explain_takes_and_counts_lines_that_match_nothing(cor
     check_from_scratch(corpus)
 
 
-def test_a_removed_row_leaves_nothing_behind(corpus):
-    """All files below the run are searched for its bytes: texts, image, and names made of its key."""
-    uid, other = pq.read_table(corpus / "run/subset/kept.parquet")[UID].to_pylist()[:2]
-    secrets = find_secrets(corpus, uid)
-    assert all(find_bytes(corpus / "run", [secret]) for secret in [*secrets[:4], secrets[-1]])
-    assert remove(corpus, secrets[0].decode()) == 0
-    assert not find_bytes(corpus / "run", secrets)
-    funnel = read_record(corpus / "run")["funnel"]
-    assert funnel["dropped"][REMOVED] == 1 and sum(funnel["dropped"].values()) + funnel["kept"] == 24
-    assert main(["show", str(corpus / "run"), "--verify"]) == 0
-    assert find_pairs(TrainConfig(input=str(corpus / "run"))).num_kept == funnel["kept"]
-    (corpus / "run").rename(corpus / "moved")
-    assert remove(corpus, other, "moved") == 0
-    gone = [row for row in read_rows(corpus / "moved") if row[STATUS] == REMOVED]
-    assert {row[UID] for row in gone} == {uid, other}
-    assert all(row[CAPTION] is None and row["image_embedding"] is None for row in gone)
-
-
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
 def test_a_removed_row_is_gone_after_kills(corpus, seed):
-    """Killed at random writes and run again, the command leaves nothing of the row."""
+    """Killed at random writes and run again, the command leaves nothing of the row: texts, image, its key."""
     draw = random.Random(seed)
-    uid = f"{draw.randrange(24):032x}"
+    uid = draw.choice(pq.read_table(corpus / "run/subset/kept.parquet")[UID].to_pylist())
     secrets = find_secrets(corpus, uid)
+    assert all(find_bytes(corpus / "run", [secret]) for secret in [*secrets[:4], secrets[-1]])
     for count in (20, draw.randrange(1, 90), draw.randrange(1, 90)):
         with kill_at(count), suppress(Killed):
             remove(corpus, uid)
     assert remove(corpus, uid) == 0 and not find_bytes(corpus / "run", secrets)
+    assert main(["show", str(corpus / "run"), "--verify"]) == 0
+    funnel = read_record(corpus / "run")["funnel"]
+    assert funnel["dropped"][REMOVED] == 1 and sum(funnel["dropped"].values()) + funnel["kept"] == 24
+    assert find_pairs(TrainConfig(input=str(corpus / "run"))).num_kept == funnel["kept"]
     check_from_scratch(corpus)
+    (corpus / "run").rename(corpus / "moved")
+    assert remove(corpus, f"{(int(uid, 16) + 1) % 24:032x}", "moved") == 0
+    gone = [row for row in read_rows(corpus / "moved") if row[STATUS] == REMOVED]
+    assert len(gone) == 2 and all(row[CAPTION] is None is row["image_embedding"] for row in gone)
 
 
 def test_a_folder_whose_files_are_being_replaced_is_refused(corpus, capsys, monkeypatch):
@@ -354,3 +359,118 @@ def test_a_run_in_a_store_is_updated(corpus, s3_store, tiny_scorer, capsys):
     there = Folder("s3://updates/run")
     assert {name: there.read_bytes(name) for name in read(corpus / "run")} == read(corpus / "run")
     assert not [name for name in there.find_names() if name.startswith("work/")]
+
+
+OUTPUTS = ("scores", "metadata", "marks", "subset", "shards", "state")
+
+
+def set_value(table: pa.Table, name: str, row: int, value: float | None) -> pa.Table:
+    values = table[name].to_pylist()
+    values[row] = value
+    column = pa.array(values, table.schema.field(name).type)
+    return table.set_column(table.schema.get_field_index(name), name, column)
+
+
+def forge(run: Path, table: pa.Table) -> None:
+    """Write a scores file, and make manifest and record fit it."""
+    pq.write_table(table, run / "scores/00000.parquet")
+    record = read_record(run)
+    record["manifest"] = write_manifest(Folder(str(run)), OUTPUTS, {})
+    (run / "run.json").write_text(json.dumps(record))
+
+
+def test_a_true_corpus_is_verified_before_and_after_an_update(corpus, capsys):
+    run = str(corpus / "run")
+    assert main(["verify", run, "--rows", "10"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["files", "gates", "count", "scores"]
+    assert "10 random rows of 24 scored again, bit for bit" in lines[-1] and "25.89%" in lines[-1]
+    (corpus / "list.txt").write_text("\n".join(row[UID] for row in read_rows(corpus / "run")[:3]))
+    assert update(corpus, "--remove", str(corpus / "list.txt"), "--set", "attribute.keep=0.4") == 0
+    assert main(["verify", run, "--rows", "300"]) == 0
+    assert "21 random rows of 21" in capsys.readouterr().out
+
+
+def test_what_is_false_is_found_by_each_check(corpus, capsys, local):
+    run = corpus / "run"
+
+    def said(*arguments: str) -> str:
+        assert main(["verify", str(run), *arguments]) == 2
+        return capsys.readouterr().err
+
+    assert "rows=0: must be between 1" in said("--rows", "0")
+    whole = pq.read_table(run / "scores/00000.parquet")
+    record, subset = (run / "run.json").read_text(), np.load(run / "subset/subset.npy")
+    shifted = float(np.float32(whole[ALIGNMENT][2].as_py()) + np.float32(1e-7))
+    pq.write_table(set_value(whole, ALIGNMENT, 2, shifted), run / "scores/00000.parquet")
+    assert any(text in said() for text in ("SHA-256", "than the run wrote it"))
+    forge(run, set_value(whole, ALIGNMENT, 2, shifted))
+    assert "1 of 24 random rows differ" in said()
+    forge(run, set_value(whole, ALIGNMENT, 2, None))
+    assert "gates: are not" in said()
+    np.save(run / "subset/subset.npy", subset[1:])
+    forge(run, whole)
+    assert "subset/subset.npy: does not hold the rows that the gates keep" in said()
+    np.save(run / "subset/subset.npy", subset)
+    (run / "run.json").write_text(record.replace('"kept": 12', '"kept": 11'))
+    forge(run, whole)
+    assert "funnel: has other counts" in said()
+    (run / "run.json").write_text(record)
+    forge(run, whole)
+    (corpus / "in/a.tar").write_bytes((corpus / "in/a.tar").read_bytes() + bytes(512))
+    assert "is not what was scored; restore it" in said()
+
+
+def test_rows_are_compared_bit_for_bit_or_within_a_bound(corpus):
+    """A row outside the pool must have no PAS; on another kind of device alignments may differ a little."""
+    config = read_config(read_record(corpus / "run")["config"])
+    rescorer = Rescorer(config, describe_scorer(config.scorer))
+    uri, (shard, *_) = str(corpus / "run/scores/00000.parquet"), list_shards(config)
+    table = pq.read_table(uri)
+    outside = np.flatnonzero(table["phrases"].is_null().to_numpy(zero_copy_only=False))
+    samples, _ = read_and_count(shard, outside)
+    (found,) = rescorer.score(samples, np.zeros(len(outside), bool))
+    assert compare_rows(uri, found, None) == []
+    row, alignment = int(outside[0]), table[ALIGNMENT][int(outside[0])].as_py()
+    for name, value, exact, bounded in [
+        ("mean_pas", 9.0, ["mean_pas"], []),
+        (ALIGNMENT, alignment + 1e-3, [ALIGNMENT], []),
+        (ALIGNMENT, alignment + 3e-2, [ALIGNMENT], [ALIGNMENT]),
+        (ALIGNMENT, None, [ALIGNMENT], [ALIGNMENT]),
+    ]:
+        pq.write_table(set_value(table, name, row, value), uri)
+        for bound, expected in ((None, exact), (2e-2, bounded)):
+            assert [column for _, column, *_ in compare_rows(uri, found, bound)] == expected, (name, value)
+
+
+@pytest.fixture
+def older(tmp_path) -> Path:
+    """The folder of the older run."""
+    with tarfile.open(Path(__file__).with_name("run_of_format_1.tar.gz")) as tar:
+        tar.extractall(tmp_path, filter="data")
+    return tmp_path / "run"
+
+
+def test_a_finished_run_is_shown_selected_from_and_trained_on(older, tmp_path, capsys):
+    assert main(["show", str(older), "--verify"]) == 0
+    assert "kept 12 of 24 rows" in capsys.readouterr().out
+    settings = ["--set", "attribute.keep=0.3", "--set", "materialize=false"]
+    assert main(["select", str(older), *settings, "--out", str(tmp_path / "other")]) == 0
+    assert len(pq.read_table(tmp_path / "other/subset/kept.parquet")) == 7
+    pairs = find_pairs(TrainConfig(input=str(older)))
+    assert pairs.num_kept == 12 and sum(pairs.sizes) == 12
+
+
+def test_it_is_not_updated_and_an_unfinished_one_is_refused(older, tmp_path, capsys):
+    assert main(["update", str(older)]) == 2
+    assert "was written by an older version; curate it anew in another folder" in capsys.readouterr().err
+    record = json.loads((older / "run.json").read_text()) | {"status": "running"}
+    for name in ("format", "manifest", "funnel"):
+        del record[name]
+    (older / "run.json").write_text(json.dumps(record))
+    write_shard(tmp_path / "in", "a.tar", scenes(3, seed=5), 0)
+    for line in (["show", str(older)], ["curate", "--set", f"input={tmp_path}/in", "--out", str(older)]):
+        assert main(line) == 2
+        error = capsys.readouterr().err
+        assert "was started by an older version; start it anew in another folder" in error
+        assert error.count("\n") == 1

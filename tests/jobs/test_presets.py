@@ -29,16 +29,6 @@ def test_every_preset_is_valid_says_what_it_is_and_is_found():
     assert read("curate", "paper") == {}, "the defaults are the paper's"
 
 
-def test_losses_differ_in_what_they_are_and_read():
-    for first, second, differing in [
-        ("clip", "negclip", {"train.loss", "negatives"}),
-        ("negclip", "ceclip", {"train.loss", "train.num_negatives"}),
-        ("negclip", "triplet", {"train.loss", "negative_images"}),
-    ]:
-        one, other = read("train", first), read("train", second)
-        assert {name for name in one | other if one.get(name) != other.get(name)} == differing, second
-
-
 def test_the_warm_up_is_so_many_steps_of_the_half_of_cc3m():
     for name, steps, batch, epochs in [
         ("clip", 1000, 1024, 10),

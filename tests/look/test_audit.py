@@ -121,16 +121,6 @@ def test_the_option_drops_exactly_the_rows_that_were_counted(audited, scored, tm
         assert lost == int(row["rows"]), name
 
 
-def test_the_counts_add_up_and_the_page_is_safe(audited):
-    record = raycomp.open(audited).record
-    funnel = record["funnel"]
-    assert funnel["read"] == NUM + 15 and funnel["dropped"]["corrupt_image"] == 1
-    assert funnel["kept"] + funnel["dropped"]["odd"] == NUM + 14
-    page = (audited / "report.html").read_text()
-    assert "<script>alert(1)" not in page and "&lt;script&gt;alert(1)" in page
-    assert "checks found something" in record["headline"]
-
-
 def test_no_weights_and_no_usable_row(planted, tmp_path, tiny_scorer, capsys):
     write_tar(str(tmp_path / "bad/0.tar"), [("0", {"jpg": b"no picture", "txt": b"a dog"})])
     assert main(["audit", "--set", f"input={tmp_path}/bad", "--out", str(tmp_path / "out")]) == USER_ERROR

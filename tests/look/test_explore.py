@@ -105,18 +105,6 @@ def test_the_index_is_that_of_plain_loops(pages):
     assert read_script(pages, "index/uids") == [card["uid"] for card in cards]
 
 
-def test_a_condition_shows_the_rows_for_which_it_is_true(curation, pages, tmp_path):
-    for number, (where, fits) in enumerate([
-        ("outcome = 'kept'", lambda card: card["outcome"] == "kept"),
-        ("nsfw > 0.5", lambda card: (card["nsfw"] or 0) > 0.5),
-        ("score IS NULL", lambda card: card["score"] is None),
-    ]):  # fmt: skip
-        out = tmp_path / str(number)
-        assert main(["explore", str(curation), "--where", where, "--out", str(out)]) == 0
-        shown = [card["uid"] for card in read_cards(out)]
-        assert shown == [card["uid"] for card in read_cards(pages) if fits(card)], where
-
-
 def test_a_draw_is_seeded_and_counted(curation, tmp_path):
     drawn = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):

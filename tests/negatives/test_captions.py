@@ -20,7 +20,6 @@ from raycomp.negatives.captions import (
     share_captions,
 )
 from raycomp.words import (
-    BAD_ENCODING,
     CORRUPT_IMAGE,
     DUPLICATE_UID,
     EMPTY_CAPTION,
@@ -43,16 +42,6 @@ SCORES = [
 def write_table(path: Path, **columns: list) -> CaptionFile:
     pq.write_table(pa.table(columns), path)
     return CaptionFile(0, str(path))
-
-
-def test_a_caption_that_is_not_utf8_is_a_row_with_a_status(tmp_path):
-    """Parquet calls it text all the same."""
-    captions = pa.array([b"a dog", b"\xff\xfe a cat", None], pa.binary()).cast(pa.string(), safe=False)
-    source = write_table(tmp_path / "0.parquet", uid=["a", "b", "c"], caption=captions)
-    (table,) = load_captions(source, 10)
-    assert table["caption"].to_pylist() == ["a dog", None, None]
-    assert table["status"].to_pylist() == [None, BAD_ENCODING, None]
-    assert count_statuses(source) == {OK: 1, BAD_ENCODING: 1, NO_CAPTION: 1}
 
 
 def test_columns_that_are_no_text_or_two_are_said(tmp_path):

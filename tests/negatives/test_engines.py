@@ -24,7 +24,6 @@ from raycomp.words import (
     NEGATIVES,
     NO_CAPTION,
     NO_CONCEPT,
-    NO_NEGATIVE,
     NO_REPLY,
     OK,
     OPERATIONS,
@@ -89,15 +88,6 @@ def test_of_many_sequences_some_are_drawn_and_the_others_counted():
     assert reported == ["5 calls: 162 sequences not tried", "6 calls: 648 sequences not tried"]
 
 
-def test_a_caption_too_long_for_any_edit_is_not_tried():
-    """Edits of it would all be too long, and finding them takes the square of its length."""
-    config = make_config(calls=2)
-    rows = write(["dog, cat, " * 200, "dog, cat, " * 61], config)
-    assert {row[STATUS] for row in rows} == {NO_NEGATIVE}
-    assert {*rows[0][FAULTS], *rows[1][FAULTS]} == {"SWAP: too_long", "REPLACE: too_long", "ADD: too_long"}
-    assert list_prompts(make_table(["dog, cat, " * 200]), config, {}) == []
-
-
 @pytest.fixture
 def llm() -> NegativesConfig:
     writing = WritingConfig(engine="http", rank=False, calls=2)
@@ -136,16 +126,6 @@ def test_prompts_of_a_second_call_follow_from_valid_replies_to_the_first(llm):
         ("REPLACE", "object", "http", "truck", "bus"),
     }
     assert sum(fault.endswith("no_reply") for fault in row[FAULTS]) == 6
-
-
-def test_nonsense_replies_are_counted(llm):
-    table = make_table(CAPTIONS[:3])
-    nonsense = ["not json", "{}", json.dumps({"negative": "x"}), "[" * 9999]
-    prompts = list_prompts(table, llm, {})
-    replies = {prompt.key: nonsense[i % len(nonsense)] for i, prompt in enumerate(prompts)}
-    rows = write_by_replies(table, llm, replies).to_pylist()
-    assert not any(row[NEGATIVES] for row in rows)
-    assert sum(len(row[FAULTS]) for row in rows) == len(prompts)
 
 
 def fill(prompt: Prompt) -> str:

@@ -74,16 +74,6 @@ def test_negatives_as_near_to_the_photo_as_the_caption_are_counted_where_compare
     assert "may be true of the photo" not in noise
 
 
-def test_unrefined_negatives_are_named_with_what_measures_and_what_mends_them():
-    row = make_row(0, "a dog", "a cat")
-    judged = [make_row(1, "a dog", "a cat")]
-    judged[0]["negatives"][0]["bigram"] = 0.5
-    said, measure = "refined ones nothing (--negatives.refine balance", "Not measured here: --negatives.judge"
-    pages = [render(tally(row)), render(tally(*judged)), render(tally(row), refine="balance")]
-    assert [said in page for page in pages] == [True, True, False]
-    assert [measure in page for page in pages] == [True, False, False]
-
-
 def test_the_page_shows_text_as_text_with_its_photo_and_the_changed_words():
     page = render(tally(*draw_rows(0, 5)))
     tree = read_html(page)
