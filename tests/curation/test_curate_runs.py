@@ -7,6 +7,7 @@ import shlex
 import shutil
 import tarfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,13 @@ from raycomp.curation import command as curate_command
 from raycomp.curation.config import SelectConfig, make_selection
 from raycomp.curation.select.select import choose_tables
 from raycomp.data.samples import write_tar
+from raycomp.look.audit import audit
+from raycomp.look.config import AuditConfig
 from raycomp.look.show import explain, show
 from raycomp.models.clip import Clip
 from raycomp.words import ALIGNED_STATUSES
 from raycomp.words import DROPPED_CONTROL as CONTROL
-from tests.corpus import NUM, by_cpi, mean_drop, scenes, write_bad_shards
+from tests.corpus import NUM, by_cpi, mean_drop, scenes, write_bad_shards, write_world_shards
 
 
 def read_scores(out: Path) -> pa.Table:
@@ -292,3 +295,26 @@ def test_a_run_in_this_process_loads_its_scorer_once_and_a_rule_without_pas_attr
     assert run["funnel"]["dropped"] == {"below_alignment_gate": 45}
     scores = read_scores(tmp_path / "plain")
     assert scores["phrases"].null_count == NUM and scores["alignment"].equals(read_scores(out)["alignment"])
+
+
+def test_the_limit_on_bad_data_counts_shards(tiny_scorer, tmp_path):
+    write_world_shards(tmp_path / "in", 80, 20, seed=1)
+    pointer = b"version https://git-lfs.github.com/spec/v1\n"
+    first, second = sorted((tmp_path / "in").iterdir())[:2]
+    first.write_bytes(pointer)
+    second.write_bytes(second.read_bytes()[:-15_000])
+    config = by_cpi(input=str(tmp_path / "in"), scorer=tiny_scorer)
+    with pytest.raises(TooMuchBadData) as error:
+        raycomp.curate(config, str(tmp_path / "out"))
+    said = str(error.value)
+    assert said.startswith("input: 2 of 4 shards cannot be read to their end (1 truncated_shard, 1 unrea")
+    assert f"such as {first.name}, {second.name}; more than max_bad_fraction=0.05" in said
+    assert said.endswith(f"; {first.name} is a git-lfs pointer, not the file itself; fetch it: git lfs pull")
+    run = raycomp.curate(replace(config, max_bad_fraction=0.5), str(tmp_path / "out-2"))
+    assert run["funnel"]["dropped"]["unreadable_shard"] == 1
+    assert [one for one in run["warnings"] if one.startswith("input: 1 of the shards is unreadable_shard")]
+    config = AuditConfig(input=config.input, scorer=tiny_scorer)
+    run = audit(config, str(tmp_path / "audit"))
+    assert [one for one in run["warnings"] if f"such as {first.name}" in one]
+    with pytest.raises(TooMuchBadData, match=r"^input: 2 of 4 shards cannot be read .*max_bad_fraction=0.4"):
+        audit(replace(config, max_bad_fraction=0.4), str(tmp_path / "audit-2"))

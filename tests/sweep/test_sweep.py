@@ -1,7 +1,12 @@
 """Sweeps without Ray: what is tried, the best of what ended, its page, and the job that trains it again."""
 
+import json
 import math
+import random
+import re
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -9,9 +14,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raycomp.config import Domain, TooMuchBadData, UserError, load_job, read_space, write_space
+import raycomp
+from raycomp.config import (
+    Domain,
+    TooMuchBadData,
+    UserError,
+    load_job,
+    override_all,
+    read_space,
+    to_dict,
+    write_space,
+)
 from raycomp.config.shared import CHOICE, LOGUNIFORM, UNIFORM
 from raycomp.continual.config import ContinualConfig
+from raycomp.data.files import Folder
+from raycomp.data.parquet import write_table
+from raycomp.sweep import result as finished
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.page import (
     list_curves,
@@ -22,18 +40,48 @@ from raycomp.sweep.page import (
     make_tables,
 )
 from raycomp.sweep.plan import check_metric, draw, make_plan, write_number
-from raycomp.sweep.result import choose_best, estimate_all, fix, make_rows, name_functions, write_job
+from raycomp.sweep.result import (
+    SweepResult,
+    choose_best,
+    count_rungs,
+    estimate_all,
+    fix,
+    get_reached,
+    list_whole,
+    make_rows,
+    name_functions,
+    read_trials,
+    share_of_steps,
+    write_job,
+)
 from raycomp.sweep.trials import (
     DEVELOPMENT,
+    DIVISORS,
     FAILED,
+    FINISHED,
     Job,
+    Journal,
+    Outcome,
     SeedTraining,
+    list_report,
     list_rungs,
     name_trial,
     run_seed_training,
 )
 from raycomp.table import Estimate
-from tests.sweep.runs import METRIC, RATE, SCORED, plan_of, trial_of, with_metrics
+from raycomp.training.config import TrainConfig
+from tests.sweep.runs import (
+    METRIC,
+    RATE,
+    SCORED,
+    Cut,
+    Fake,
+    Values,
+    plan_of,
+    plan_of_rungs,
+    trial_of,
+    with_metrics,
+)
 
 KEEP, HOW = "attribute.keep", "attribute.aggregate"
 
@@ -284,3 +332,240 @@ def test_a_training_that_is_refused_fails_alone(tmp_path):
         job = Job(plan, str(tmp_path), str(tmp_path / "work"), (), MagicMock(side_effect=error))
         outcome = run_seed_training(job, "000", {}, SeedTraining(DEVELOPMENT, number))
         assert (outcome.status, outcome.why) == (FAILED, str(error))
+
+
+def halve_slowly(values: Values, num: int, seeds: int, sign: int) -> list[list[int]]:
+    """Return the trials on each rung, by one plain loop."""
+    alive, found = list(range(num)), []
+    for divisor in (9, 3, 1):
+        found.append(alive)
+        own = {n: [values[n, seed, divisor] for seed in range(seeds)] for n in alive}
+        sums = {n: sum(some) for n, some in own.items() if None not in some}
+        chosen: list[int] = []
+        while len(chosen) * 3 < len(alive) and sums:
+            best = min(sums)
+            for trial in sorted(sums):
+                if sign * sums[trial] > sign * sums[best]:
+                    best = trial
+            chosen.append(best)
+            del sums[best]
+        alive = sorted(chosen)
+    return found
+
+
+def check_rungs(num: int, seeds: int, mode: str, seed: int) -> None:
+    rng, sign = random.Random(seed), 1 if mode == "max" else -1
+    places = [(n, number, d) for n in range(num) for number in range(seeds) for d in DIVISORS]
+    values: Values = {place: rng.choice([None, *range(5)]) for place in places}
+    plan, wanted = plan_of_rungs(num, seeds=seeds, mode=mode), halve_slowly(values, num, seeds, sign)
+    with tempfile.TemporaryDirectory() as folder:
+        fake = Fake(plan, Path(folder), values, rng)
+        fake.cut = rng.randrange(30)
+        try:
+            trials = fake.run()
+        except Cut:
+            fake.cut = -1
+            fake.journal.repair(plan, pytest.fail)
+            trials = fake.run()
+    assert len(set(fake.trained)) == len(fake.trained), "a training was repeated"
+    for rung, divisor in enumerate(DIVISORS):
+        found = [n for n in range(num) if any(t.divisor == divisor for t in trials[n].outcomes)]
+        assert found == wanted[rung]
+    assert [trial.name for trial in trials] == [name_trial(point) for point in plan.list_points()]
+    last = [n for n in wanted[-1] if None not in [values[n, s, 1] for s in range(seeds)]]
+    assert list_whole(plan, trials, METRIC) == [trials[n] for n in last]
+    if last:
+        best = max(last, key=lambda n: (sign * sum(values[n, s, 1] for s in range(seeds)), -n))
+        assert choose_best(trials, {}, METRIC, mode, seeds).trial is trials[best]
+    else:
+        with pytest.raises(ValueError, match="no trial finished"):
+            choose_best(trials, {}, METRIC, mode, seeds)
+
+
+def test_the_trials_of_a_rung_are_those_of_a_plain_loop():
+    for seed in range(12):
+        check_rungs(1 + seed, 1 + seed % 2, ("max", "min")[seed % 3 % 2], seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 20), st.integers(1, 2), st.sampled_from(["max", "min"]), st.integers(0, 10**6))
+def test_the_trials_of_drawn_rungs_are_those_of_a_plain_loop(num, seeds, mode, seed):
+    check_rungs(num, seeds, mode, seed)
+
+
+def test_groups_climb_on_their_own(tmp_path):
+    space = "train.loss=grid(clip,siglip) train.learning_rate=grid(0.001,0.002,0.003,0.004)"
+    plan = plan_of_rungs(space=space, per="train.loss")
+    values: Values = {(n, 0, divisor): float(n) for n in range(8) for divisor in DIVISORS}
+    trials = Fake(plan, tmp_path, values, random.Random(0)).run(list(plan.list_groups()))
+    assert [get_reached(trial, plan.config) for trial in trials] == [1, 1, 2, 3] * 2
+    for num, counts in [(1, [1, 1, 1]), (9, [9, 3, 1]), (20, [20, 7, 3])]:
+        assert count_rungs(num) == counts
+        steps = sum(n / d for n, d in zip(counts, DIVISORS, strict=True))
+        assert share_of_steps(num) == pytest.approx(steps / num)
+    for options, words in [
+        ({"scheduler": "none"}, "rungs='steps': must be seeds with scheduler=none"),
+        ({"space": "train.steps=grid(9,none)"}, "train.steps=None: must be set with rungs=steps"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            plan_of_rungs(**options)
+    config = raycomp.SweepConfig(space="train.learning_rate=grid(0.1,0.2)")
+    with pytest.raises(TypeError, match=r"^callbacks=3: must be objects of ray.tune.Callback"):
+        raycomp.sweep(config, tmp_path / "out", callbacks=[3])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def run(tmp_path) -> tuple[Fake, SweepResult]:
+    """Four trials on rungs of steps, the last of which failed; the best on one report seed."""
+    space = "attribute.keep=0.5 train.freeze=image,text train.batch_size=grid(8,16,24,32)"
+    plan = plan_of_rungs(space=space, report_seeds=1)
+    values: Values = {(n, 0, d): n / 10 - 1 / (10 * d) for n in range(4) for d in DIVISORS}
+    fake = Fake(plan, tmp_path, values | {(3, 0, 9): None, (2, 1, 1): 0.5}, random.Random(0))
+    best = choose_best(fake.run(), {}, METRIC, "max", 1)
+    fake.train([best.trial.options], list_report(plan.config))
+    trainings = [one for rung in list_rungs(plan.config) for one in rung]
+    rows = make_rows(plan, read_trials(plan, fake.journal), trainings, METRIC)
+    write_table(rows, Folder(str(tmp_path)).at("trials.parquet"), rows.schema)
+    config = json.loads(json.dumps(to_dict(plan.config)))
+    record = {"config": config, "metric": METRIC, "best": [{"trial": best.trial.name}]}
+    return fake, SweepResult(record, str(tmp_path))
+
+
+def test_the_results_have_every_rung_of_every_trial(run):
+    fake, result = run
+    plan, trials = fake.plan, read_trials(fake.plan, fake.journal)
+    winner = choose_best(trials, {}, METRIC, "max", 1)
+    rows = result.table().to_pylist()
+    assert [row["trial"] for row in rows] == [trial.name for trial in trials] and winner.report.value == 0.5
+    table = make_rows(plan, trials, [one for rung in list_rungs(plan.config) for one in rung], METRIC)
+    trained = [row for row in table.to_pylist() if row["status"] == "finished"]
+    assert [(row["train.batch_size"], row["rung"], row["steps"]) for row in trained] == [
+        *((8, 1, 10), (16, 1, 10), (16, 2, 30)),
+        *((24, 1, 10), (24, 2, 30), (24, 3, 90), (24, None, 90)),
+    ]
+    tables = {one.title: one.rows for one in make_tables(plan, trials, [winner], METRIC)}
+    assert [row[1] for row in tables["Rungs"]] == ["1 of 3", "2 of 3", "3 of 3", "1 of 3"]
+    assert [row[-1] for row in tables["Rungs"]] == [10, 40, 220, 0]
+    assert [one.value for one in tables["Rungs"][2][2:5]] == [0.2 - 1 / (10 * d) for d in DIVISORS]
+    reasons = ["stopped at rung 1 of 3", "stopped at rung 2 of 3", "loss is not finite"]
+    assert [row[1] for row in tables["Unfinished trials"]] == reasons
+    assert any(line.startswith("rungs: one trial") for line in list_warnings(plan, trials, [winner], METRIC))
+    assert (fix(plan, winner).scheduler, fix(plan, winner).rungs) == ("none", "seeds")
+
+
+def test_a_row_per_trial_has_its_config_metric_steps_and_status(run, monkeypatch):
+    _, result = run
+    found = [(row.status, row.config["train.batch_size"], row.rung, row.steps, row.why) for row in result]
+    assert found == [
+        ("stopped", 8, 1, 10, ""),
+        ("stopped", 16, 2, 40, ""),
+        ("finished", 24, 3, 220, ""),
+        ("failed", 32, 1, None, "loss is not finite"),
+    ]
+    best = result.best
+    assert len(result) == 4 and best is result.rows[2] and (best.metric, best.report) == (0.1, 0.5)
+    assert best.rungs == tuple(0.2 - 1 / (10 * divisor) for divisor in DIVISORS)
+    assert math.isnan(result.rows[0].metric) and math.isnan(result.rows[0].rungs[1])
+    of_train = {option: value for option, value in best.config.items() if option.startswith("train.")}
+    assert override_all(TrainConfig(), of_train).train.freeze == ("image", "text")
+    frame = result.dataframe()
+    assert list(frame["train.batch_size"]) == [8, 16, 24, 32] and set(frame["train.freeze"]) == {"image,text"}
+    assert list(frame["rung"]) == [1, 2, 3, 1] and math.isnan(frame["rung_3"][0])
+    assert "4 trials" in repr(result) and "image,text" in result._repr_html_()
+    monkeypatch.setattr(finished, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"^dataframe: pandas is not installed; .* use table\(\)$"):
+        result.dataframe()
+
+
+STEPS = "train.steps"
+SEED_TRAINING = SeedTraining(DEVELOPMENT, 0)
+OUTCOME = Outcome(FINISHED, {METRIC: Estimate(0.5, 0.4, float("nan"))}, 1.0)
+PLAN = plan_of(f"{RATE}=grid(1e-3,1e-4)")
+NAME, OTHER = (name_trial({RATE: rate}) for rate in ("0.001", "0.0001"))
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    """Two trials, one of them trained with one seed."""
+    journal = Journal(Folder(str(tmp_path)))
+    for options in PLAN.list_points():
+        journal.start(options, "2026-01-02" if options[RATE] == "0.001" else "2026-01-01")
+    journal.write(NAME, SEED_TRAINING, OUTCOME)
+    return journal
+
+
+def test_a_whole_journal_gives_back_what_was_written_and_is_left_as_it_is(journal):
+    files = journal.folder.find_names()
+    assert journal.start({RATE: "0.001"}, "2026-01-03") == NAME  # started once
+    journal.repair(PLAN, pytest.fail)
+    journal.check(PLAN)
+    assert journal.folder.find_names() == files and len(files) == 3
+    assert journal.find(NAME, SeedTraining(DEVELOPMENT, 1)) is None
+    assert [trial.name for trial in journal.read()] == [OTHER, NAME]
+    found = journal.read()[1].outcomes[SEED_TRAINING].metrics[METRIC]
+    assert found.value == 0.5 and math.isnan(found.high)
+    assert SeedTraining(DEVELOPMENT, 3, 9).name == "development-03-1of9"
+
+
+def test_damaged_outcomes_and_trials_are_trained_again(journal):
+    place = f"trials/{NAME}"
+    broken = [b"", b'{"status": "fin', b"\xff", b"null", b"[]", b"{}", b"[" * 100_000]
+    wrong = [{"metrics": one} for one in (None, {"a": 1}, {"a": [1, 2]}, {"a": [1, "2", 3]})]
+    wrong += [{"status": "stopped"}, {"seconds": "1"}, {"starts": 1.5}, {"why": None}, {"more": 1}]
+    broken += [json.dumps({**OUTCOME.to_dict(), **one}).encode() for one in wrong]
+    options = [None, b"", b"{", b"[1]", b'{"options": [], "started": ""}', b'{"options": {"a": 1}}']
+    of_options = [("options.json", content, f"{place}: its options cannot be read: ") for content in options]
+    name = "development-00.json"
+    for file, content, said in [*((name, one, f"{place}/{name}: ") for one in broken), *of_options]:
+        assert journal.start({RATE: "0.001"}, "2026-01-02") == NAME
+        journal.write(NAME, SEED_TRAINING, OUTCOME)
+        journal.folder.remove("trials", NAME, file)
+        if content is not None:
+            journal.folder.write_bytes(content, "trials", NAME, file)
+        with pytest.raises(ValueError, match=f"{said}.*the sweep was finished"):
+            journal.check(PLAN)
+        heard: list[str] = []
+        journal.repair(PLAN, heard.append)
+        assert len(heard) == 1 and heard[0].startswith(f"{place}") and "\n" not in heard[0], content
+        assert journal.list_trials() == ([OTHER] if file == "options.json" else sorted([NAME, OTHER]))
+        assert file == "options.json" or journal.find(NAME, SEED_TRAINING) is None
+        journal.repair(PLAN, pytest.fail)
+
+
+def test_a_trial_of_another_sweep_is_refused_and_never_removed(journal):
+    for training in (SeedTraining("report", 0), SeedTraining(DEVELOPMENT, 0, 9)):
+        journal.write(NAME, training, OUTCOME)
+        said = f"{training.name}.json: belongs to another sweep: this sweep has no such training"
+        with pytest.raises(ValueError, match=said):
+            journal.check(PLAN)
+        journal.folder.remove("trials", NAME, f"{training.name}.json")
+    drawn = plan_of(f"{RATE}=loguniform(1e-4,1e-3)", search="random")
+    whole = plan_of(f"{STEPS}=uniform(5,9)", search="random")
+    for plan, name, options, words in [
+        (PLAN, "foreign", {RATE: "0.001"}, "or its name differs"),
+        (PLAN, NAME, {RATE: "0.0001"}, "or its name differs"),
+        (PLAN, "", {RATE: "1e-3"}, "its options are {'train.learning_rate': '1e-3'} in place of"),
+        (PLAN, "", {RATE: "0.01"}, "train.learning_rate=0.01 is not in grid(0.001,0.0001)"),
+        (PLAN, "", {RATE: "much"}, "train.learning_rate='much': must be of type float"),
+        (PLAN, "", {RATE: "0.001", STEPS: "9"}, "the space has train.learning_rate"),
+        (PLAN, "notes", None, "not a trial's name"),
+        *((drawn, "", {RATE: value}, "") for value in ("0.00101", "nan")),
+        *((whole, "", {STEPS: value}, "") for value in ("7.5", "10", "none")),
+    ]:
+        if plan is not PLAN:
+            journal = Journal(Folder(f"{journal.folder.uri}/more"))
+        name = name or name_trial(options)
+        journal.folder.write_json({"options": options, "started": "2026"}, "trials", name, "options.json")
+        files = journal.folder.find_names()
+        place = re.escape(journal.folder.at("trials", name))
+        line = f"^{place}: belongs to another sweep: .*{re.escape(words)}.*; remove it$"
+        with pytest.raises(ValueError, match=line):
+            journal.repair(plan, pytest.fail)
+        assert journal.folder.find_names() == files, "nothing of others is removed"
+        journal.folder.remove("trials", name)
+    for plan, option, value in [(drawn, RATE, "0.0001"), (whole, STEPS, "9")]:
+        journal.start({option: value}, "2026")
+        journal.repair(plan, pytest.fail)
+        journal.folder.remove("trials", name_trial({option: value}))

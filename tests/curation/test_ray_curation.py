@@ -1,11 +1,15 @@
-"""An update on a Ray cluster gives the bytes of one in this process."""
+"""An update, scorers of the user's own and an audit on Ray give the bytes of one process."""
+
+from pathlib import Path
 
 import raycomp
 from raycomp.config import ClusterConfig
 from raycomp.curation.config import read_config
 from raycomp.curation.update import update
+from raycomp.look.config import AuditConfig
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from tests.corpus import by_cpi, scenes
+from tests.corpus import by_cpi, scenes, write_world_shards
+from tests.curation.test_own_scorers import CODE
 from tests.curation.test_update_runs import read, read_record, write_shard
 
 
@@ -29,3 +33,21 @@ def test_an_update_on_ray_equals_a_local_run_from_scratch(ray_cluster, tmp_path,
     raycomp.negatives(words, tmp_path / "again")
     for path in sorted((tmp_path / "negatives/negatives").glob("*.parquet")):
         assert path.read_bytes() == (tmp_path / "again/negatives" / path.name).read_bytes()
+
+
+def read_tables(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
+
+
+def test_the_columns_are_the_same_to_the_byte(ray_cluster, tiny_scorer, tmp_path):
+    (tmp_path / "own.py").write_text(CODE)
+    shards = write_world_shards(tmp_path / "in", 40, 20)
+    names = (f"{tmp_path}/own.py:Cosine", f"{tmp_path}/own.py:Look")
+    for executor in ("local", "ray"):
+        cluster = ClusterConfig(executor=executor)
+        config = by_cpi(input=shards, scorer=tiny_scorer, scorers=names, cluster=cluster, materialize=False)
+        raycomp.curate(config, tmp_path / executor)
+        audit = AuditConfig(input=shards, scorer=tiny_scorer, cluster=cluster)
+        raycomp.audit(audit, tmp_path / f"audit-{executor}")
+    assert read_tables(tmp_path / "local/scores") == read_tables(tmp_path / "ray/scores") != {}
+    assert read_tables(tmp_path / "audit-local/rows") == read_tables(tmp_path / "audit-ray/rows") != {}
