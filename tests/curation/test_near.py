@@ -165,7 +165,7 @@ def test_first_keeps_the_smallest_uid_and_flag_drops_nothing(tmp_path, local):
 
 
 @pytest.mark.parametrize("prefer", ["best", "first"])
-def test_each_cluster_keeps_its_first_rows(prefer, tmp_path, local):
+def test_each_cluster_keeps_its_first_rows_whatever_their_order_and_files(prefer, tmp_path, local):
     rows, config = draw_rows(4), NearConfig(clusters=6, cap=9, prefer=prefer)
     found, facts = cap(rows, tmp_path / "a", [50, 0, 30], config)
     by_cluster: dict[int, list[dict]] = {}
@@ -182,6 +182,8 @@ def test_each_cluster_keeps_its_first_rows(prefer, tmp_path, local):
         marks = [found[one[words.UID]][words.MARK] for one in own]
         assert marks == [None] * len(own[:9]) + [words.CLUSTER_FULL] * len(own[9:])
     assert facts["dropped"] == sum(len(own[9:]) for own in by_cluster.values()) > 0
+    mixed = [rows[i] for i in np.random.default_rng(0).permutation(NUM)]
+    assert cap(mixed, tmp_path / "b", [1, 100, 3], config) == (found, facts)
 
 
 def test_more_clusters_than_rows_and_no_row_at_all(tmp_path, local):

@@ -13,7 +13,6 @@ from raycomp import words
 from raycomp.curation.config import AttributeConfig, CurateConfig, PrepareConfig
 from raycomp.data.parquet import read_columns
 from raycomp.data.samples import find_image
-from raycomp.models import clip as models_clip
 from tests.corpus import scenes, write_world_shards
 
 NUM = 24
@@ -131,21 +130,3 @@ def test_values_that_are_no_pairs_are_refused(tiny_scorer):
         with pytest.raises(ValueError) as error:
             raycomp.score(images, captions, config=CurateConfig(scorer=tiny_scorer))
         assert said in str(error.value) and "\n" not in str(error.value)
-
-
-def test_a_model_is_loaded_again_only_for_another_one(pairs, tiny_scorer, monkeypatch):
-    loaded: list[str] = []
-
-    def load(config, **options):
-        loaded.append(config.weights)
-        return clip(config, **options)
-
-    clip = models_clip.Clip
-    monkeypatch.setattr(models_clip, "Clip", load)
-    one, other = (dataclasses.replace(tiny_scorer, weights=f"random:{seed}") for seed in (11, 12))
-    tables = [
-        raycomp.score(pairs[0][:2], pairs[1][:2], config=CurateConfig(scorer=config))
-        for config in (one, one, other)
-    ]
-    assert loaded == ["random:11", "random:12"]
-    assert tables[0].equals(tables[1]) and not tables[0].equals(tables[2])

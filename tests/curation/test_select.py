@@ -184,19 +184,6 @@ def test_datacomps_rule_keeps_one_more_and_all_ties_in_every_rule():
             choose(table.slice(0, 0), override(config, "select.datacomp_compat", True))
 
 
-def test_files_and_their_order_of_rows_change_no_choice():
-    for rule in RANKING:
-        table, config = make_table(300, 7), by_cpi(select=SelectConfig(rule))
-        table = table.select(corpus_columns(make_selection(config), True))
-        whole = dict(zip(table[words.UID].to_pylist(), choose(table, config)[0], strict=True))
-        mixed = table.take(pa.array(np.random.default_rng(0).permutation(300)))
-        pieces = [mixed.slice(0, 7), mixed.slice(7, 0), mixed.slice(7, 200), mixed.slice(207)]
-        gates, judged = choose_tables(pieces, make_selection(config))
-        reasons = np.concatenate([reason_N for reason_N, _ in judged])
-        assert dict(zip(mixed[words.UID].to_pylist(), reasons, strict=True)) == whole
-        assert gates.attribute.count == sum(reason == words.KEPT for reason in whole.values())
-
-
 def test_the_report_is_of_the_score_that_ranks_and_of_pas_where_none_of_pas_does():
     """Also of rows that no gate ranked."""
     for rule, how in itertools.product([*RANKING, "align_only", "random", "full"], ["mean", "min"]):

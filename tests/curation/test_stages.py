@@ -20,7 +20,7 @@ from raycomp.curation.score import prepare as prepare_module
 from raycomp.curation.score.columns import Kinds, choose_types, count_kinds, type_fields
 from raycomp.curation.score.prepare import parse, prepare
 from raycomp.curation.score.scorers import Align, Attribute, pair_strangers
-from raycomp.curation.select.measures import read_corpus
+from raycomp.curation.select.measures import corpus_columns, read_corpus
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import SHUFFLED_ALIGNMENT, add_columns, to_fixed_lists, to_matrix
 from raycomp.data.reader import read_shard
@@ -316,10 +316,18 @@ def test_content_words_are_measured_next_to_the_phrases_and_change_nothing_else(
 
 
 def test_every_reading_is_that_of_a_loop_over_its_targets(with_content):
-    table = with_content.drop_columns([words.MEAN_PAS])
-    for targets, unit, how in itertools.product(words.TARGETS, words.UNITS, ["mean", "min"]):
-        config = by_cpi(attribute=mean_drop(targets=targets, unit=unit, aggregate=how))
-        found, want = read_corpus(table, make_selection(config)).measures[PAS], []
+    """The default, which is a column of its own, is read from that column alone."""
+    plain, table = ("showable", "drop", "mean"), with_content.drop_columns([words.MEAN_PAS])
+    loops = {"mean": np.mean, "min": min, "max": max}
+    loops["fraction_supported"] = lambda drops: np.mean([drop > 0 for drop in drops])
+    for targets, unit, how in itertools.product(words.TARGETS, words.UNITS, words.AGGREGATES):
+        selection = make_selection(by_cpi(attribute=mean_drop(targets=targets, unit=unit, aggregate=how)))
+        columns, want = corpus_columns(selection, with_attribute=True), []
+        assert (columns[-1] == words.MEAN_PAS) == ((targets, unit, how) == plain)
+        found = read_corpus(table, selection).measures[PAS]
+        if (targets, unit, how) == plain:
+            own = read_corpus(with_content.select(columns), selection).measures[PAS]
+            np.testing.assert_array_equal(own, found)
         for row in table.to_pylist():
             phrases = [*row[words.PHRASES], *(row[words.CONTENT_WORDS] if targets == "content" else [])]
             values = [
@@ -327,7 +335,7 @@ def test_every_reading_is_that_of_a_loop_over_its_targets(with_content):
                 for p in phrases
                 if p["drop"] is not None and (targets != "showable" or p["target_class"] == words.HEAD)
             ]
-            want.append({"mean": np.mean, "min": min}[how](values) if values else math.nan)
+            want.append(loops[how](values) if values else math.nan)
         np.testing.assert_allclose(found, want, rtol=1e-6)
 
 

@@ -20,7 +20,7 @@ from tests.corpus import curate_with_metadata, scenes
 from tests.look.scored import make_rows, select, write_curation
 
 CONCEPTS = "concepts.csv"
-WORDS = ["dog", "cat", "bird", "tree", "house", "car"]
+WORDS = ["dog", "cat", "bird", "tree", "house", "<b>car</b>"]
 
 
 def read(out: Path, name: str) -> list[dict[str, str]]:
@@ -118,7 +118,8 @@ def test_a_planted_concept_is_ranked_first_and_options_that_differ_are_named(sou
         "filter.when": ("before", "after"),
         "command": ("curate", "select"),
     }
-    lines = read(tmp_path / "out", CONCEPTS)
+    lines, page = read(tmp_path / "out", CONCEPTS), (tmp_path / "out/report.html").read_text()
+    assert "<b>car" not in page and "&lt;b&gt;car" in page
     assert (lines[0]["concept"], lines[0]["type"]) == ("dog", "noun")
     assert float(lines[0]["share_second"]) == 0 and float(lines[0]["p_holm"]) < 1e-6
     assert all(float(line["p_holm"]) > 0.05 for line in lines[1:])
@@ -203,8 +204,10 @@ def test_pictures_are_shown_after_shards_are_added_but_no_changed_ones(tiny_scor
     raycomp.select(one, {"attribute.keep": 0.2, "materialize": "false"}, tmp_path / "other")
     rows = [(f"{i}", members) for i, members in enumerate(scenes(20, seed=9))]
     write_tar(str(tmp_path / "in" / "!first.tar"), rows)  # other shards have other ordinals now
-    assert not any("pictures" in one for one in diff(one, tmp_path / "other", tmp_path / "added")["warnings"])
-    assert "data:image/jpeg" in (tmp_path / "added/report.html").read_text()
+    run, page = diff(one, tmp_path / "other", tmp_path / "added"), tmp_path / "added/report.html"
+    assert not any("pictures" in line for line in run["warnings"])
+    assert run["rows"]["lost"] and "kept in both; random weights" in run["headline"]
+    assert page.read_text().count("data:image/jpeg") == 6 and page.read_text().count("is noise.") == 1
     for shard in range(2):
         write_tar(str(tmp_path / "in" / f"{shard}.tar"), rows)
     warning = diff(one, tmp_path / "other", tmp_path / "changed")["warnings"][-1]

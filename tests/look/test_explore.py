@@ -105,7 +105,9 @@ def test_the_index_is_that_of_plain_loops(pages):
     assert read_script(pages, "index/uids") == [card["uid"] for card in cards]
 
 
-def test_a_draw_is_seeded_and_counted(curation, tmp_path):
+def test_a_draw_is_seeded_and_counted_and_a_condition_shows_the_rows_for_which_it_is_true(
+    curation, pages, tmp_path
+):
     drawn = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         config = ExploreConfig(rows=15, seed=seed, thumbnails=False)
@@ -115,6 +117,13 @@ def test_a_draw_is_seeded_and_counted(curation, tmp_path):
         assert len(cards) == 15 and not any("photo" in card for card in cards)
         drawn.append([card["uid"] for card in cards])
     assert drawn[0] == drawn[1] != drawn[2]
+    for number, (where, fits) in enumerate([
+        ("outcome = 'kept'", lambda card: card["outcome"] == "kept"),
+        ("nsfw > 0.5", lambda card: (card["nsfw"] or 0) > 0.5),
+    ]):  # fmt: skip
+        raycomp.explore(curation, ExploreConfig(where=where, thumbnails=False), tmp_path / str(number))
+        shown = [card["uid"] for card in read_cards(tmp_path / str(number))]
+        assert shown == [card["uid"] for card in read_cards(pages) if fits(card)], where
     record = raycomp.explore(curation, ExploreConfig(where="alignment > 2"), tmp_path / "out")
     assert record["funnel"]["kept"] == 0 and read_script(tmp_path / "out", "index/about")["rows"] == 0
 

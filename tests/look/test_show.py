@@ -9,10 +9,8 @@ import pytest
 
 import raycomp
 from raycomp.cli import USER_ERROR, main
-from raycomp.config import get_config, override_all, to_dict
+from raycomp.config import get_config, to_dict
 from raycomp.core.selection import Threshold
-from raycomp.curation.config import describe_rule
-from raycomp.curation.select.select import Gates
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.runs import identify
@@ -22,7 +20,6 @@ from raycomp.schema import NEGATIVES_SCHEMA
 from raycomp.table import write_csv
 from raycomp.training.config import TrainConfig
 from raycomp.words import NO_SEEN_PHRASE, OK, PHRASES, UID, UNSEEN
-from tests.corpus import by_cpi
 from tests.look.scored import make_phrase, write_curation
 from tests.look.test_explore import read_scores
 from tests.sealed import seal
@@ -222,24 +219,6 @@ def test_any_run_is_shown_with_its_funnel_times_warnings_and_report(written):
     assert show(written.uri) == head + body
     written.write_bytes(b"<html>", "report.html")
     assert show(written.uri) == [*head, f"report {written.at('report.html')}", *body]
-
-
-def test_a_choice_is_shown_with_its_rule_and_shares(tmp_path):
-    least = {"select.rule": "align_pas", "attribute.targets": "content", "attribute.aggregate": "min"}
-    least |= {"attribute.unit": "per_displacement", "attribute.nonces": 2}
-    for settings, said in (
-        ({}, "cpi: mean drop of showable nouns, 1 nonce; align.keep 0.7, attribute.keep 0.5"),
-        (least, "align_pas: least drop per displacement of content words, 2 nonces; align.keep 0.7,"),
-        ({"select.rule": "align_only", "attribute.keep": 0.4}, "align_only: alignment; attribute.keep 0.4"),
-        ({"select.rule": "length"}, "length: words of the caption;"),
-        ({"select.rule": "full"}, "full: all pairs"),
-    ):
-        config = override_all(by_cpi(), settings)
-        assert said.partition(";")[0] == describe_rule(config)
-        gates, scores = Gates(2, LOW, LOW, 1).to_dict(), str(tmp_path)
-        prints = {"input": "0" * 64, "shards": 1}
-        write_record(tmp_path, "curate", config, gates=gates, scores=scores, fingerprint=prints)
-        assert any(line.startswith(f"rule {said}") for line in show(tmp_path)), settings
 
 
 def test_a_training_is_shown_with_its_loss_and_its_checkpoint(tmp_path, capsys):

@@ -150,6 +150,7 @@ def test_what_is_not_shared_or_not_utf8_is_left_out(here, tmp_path):
     table = pq.read_table(sources[1].uri)
     bad = pa.array([b"\xff\xfe", b"z"]).cast(pa.string(), safe=False)
     pq.write_table(table.set_column(1, "caption", bad), sources[1].uri)
+    assert count_statuses(sources[1]) == {OK: 1, BAD_ENCODING: 1}
     first, _ = share_captions(sources, 3, here)
     assert [row[OTHERS] for part in load_captions(first, 4) for row in part.to_pylist()] == [["z"]]
 

@@ -496,19 +496,6 @@ def journal(tmp_path: Path) -> Journal:
     return journal
 
 
-def test_a_whole_journal_gives_back_what_was_written_and_is_left_as_it_is(journal):
-    files = journal.folder.find_names()
-    assert journal.start({RATE: "0.001"}, "2026-01-03") == NAME  # started once
-    journal.repair(PLAN, pytest.fail)
-    journal.check(PLAN)
-    assert journal.folder.find_names() == files and len(files) == 3
-    assert journal.find(NAME, SeedTraining(DEVELOPMENT, 1)) is None
-    assert [trial.name for trial in journal.read()] == [OTHER, NAME]
-    found = journal.read()[1].outcomes[SEED_TRAINING].metrics[METRIC]
-    assert found.value == 0.5 and math.isnan(found.high)
-    assert SeedTraining(DEVELOPMENT, 3, 9).name == "development-03-1of9"
-
-
 def test_damaged_outcomes_and_trials_are_trained_again(journal):
     place = f"trials/{NAME}"
     broken = [b"", b'{"status": "fin', b"\xff", b"null", b"[]", b"{}", b"[" * 100_000]
