@@ -68,14 +68,23 @@ def curate(corpus: Path, out: Path, scorer: object, **settings: object) -> dict:
     return raycomp.curate(raycomp.override_all(config, settings), out)
 
 
+@pytest.fixture(scope="module")
+def plain(corpus, tmp_path_factory, tiny_scorer) -> tuple[Path, dict]:
+    """A curation without an index, and its record."""
+    out = tmp_path_factory.mktemp("plain") / "out"
+    return out, curate(corpus, out, tiny_scorer)
+
+
 def read_evidence(out: Path) -> dict[str, list[dict]]:
     scores = pq.read_table(out / "scores/00000.parquet", columns=["key", "uid"]).to_pylist()
     marks = {row["uid"]: row for row in pq.read_table(out / "marks/00000.parquet").to_pylist()}
     return {row["key"]: marks[row["uid"]][CONTAMINATED_BY] or [] for row in scores}
 
 
-def test_planted_copies_are_found_and_other_photos_are_not(index, corpus, tmp_path, tiny_scorer):
-    run = curate(corpus, tmp_path / "out", tiny_scorer, **{"decontaminate.index": str(index)})
+def test_planted_copies_are_found_and_other_photos_are_not(index, corpus, plain, tmp_path, tiny_scorer):
+    """Select finds the same; action=flag drops nothing."""
+    option = {"decontaminate.index": str(index)}
+    run = curate(corpus, tmp_path / "out", tiny_scorer, **option)
     evidence = read_evidence(tmp_path / "out")
     found = {name_copy(how): 0 for how in COPIES}
     for key, hits in evidence.items():
@@ -95,23 +104,11 @@ def test_planted_copies_are_found_and_other_photos_are_not(index, corpus, tmp_pa
     page = (tmp_path / "out/report.html").read_text()
     assert "are not contaminated (the corpus)" in page and "left out" not in page
     assert len(run["warnings"]) == 1  # random weights
-
-
-def test_select_finds_the_same_and_flag_drops_nothing(index, corpus, tmp_path, tiny_scorer):
-    plain = curate(corpus, tmp_path / "plain", tiny_scorer)
-    option = {"decontaminate.index": str(index)}
-    run = curate(corpus, tmp_path / "curated", tiny_scorer, **option)
-    chosen = raycomp.select(tmp_path / "plain", option, tmp_path / "chosen")
-    assert chosen["funnel"] == run["funnel"]
-    flagged = raycomp.select(
-        tmp_path / "plain", {**option, "decontaminate.action": "flag"}, tmp_path / "flagged"
-    )
-    assert flagged["funnel"] == plain["funnel"]
-    marks = [
-        pq.read_table(tmp_path / name / "marks/00000.parquet") for name in ("curated", "chosen", "flagged")
-    ]
-    assert marks[0][CONTAMINATED_BY].equals(marks[1][CONTAMINATED_BY])
-    assert marks[0][CONTAMINATED_BY].equals(marks[2][CONTAMINATED_BY])
+    own = pq.read_table(tmp_path / "out/marks/00000.parquet")[CONTAMINATED_BY]
+    flag = {"decontaminate.action": "flag"}
+    for name, settings, wanted in (("chosen", option, run), ("flagged", option | flag, plain[1])):
+        assert raycomp.select(plain[0], settings, tmp_path / name)["funnel"] == wanted["funnel"]
+        assert pq.read_table(tmp_path / name / "marks/00000.parquet")[CONTAMINATED_BY].equals(own)
 
 
 def test_without_the_input_hashes_count_unconfirmed(index, corpus, tmp_path, tiny_scorer):
@@ -126,10 +123,9 @@ def test_without_the_input_hashes_count_unconfirmed(index, corpus, tmp_path, tin
     assert not any("looks like" in one for one in evidence)
 
 
-def test_a_folder_that_is_no_index_is_refused(corpus, tmp_path, tiny_scorer, capsys):
-    curate(corpus, tmp_path / "plain", tiny_scorer)
-    for index, said in ((tmp_path / "plain", "holds curate, must be an index"), ("nowhere", "nowhere")):
+def test_a_folder_that_is_no_index_is_refused(plain, tmp_path, capsys):
+    for index, said in ((plain[0], "holds curate, must be an index"), ("nowhere", "nowhere")):
         sets = ["--set", f"decontaminate.index={index}", "--set", "cluster.executor=local"]
-        code = main(["select", str(tmp_path / "plain"), *sets, "--out", str(tmp_path / "out")])
+        assert main(["select", str(plain[0]), *sets, "--out", str(tmp_path / "out")]) == USER_ERROR
         error = capsys.readouterr().err
-        assert code == USER_ERROR and "raycomp: decontaminate.index=" in error and said in error
+        assert "raycomp: decontaminate.index=" in error and said in error

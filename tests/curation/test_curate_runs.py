@@ -24,8 +24,9 @@ import raycomp
 from raycomp.cli import main
 from raycomp.config import ScorerConfig, TooMuchBadData, override, override_all
 from raycomp.curation import command as curate_command
-from raycomp.curation.config import SelectConfig, make_selection
+from raycomp.curation.config import CurateConfig, SelectConfig, make_selection
 from raycomp.curation.select.select import choose_tables
+from raycomp.data.inputs import expand_input
 from raycomp.data.samples import write_tar
 from raycomp.look.audit import audit
 from raycomp.look.config import AuditConfig
@@ -79,12 +80,13 @@ def test_the_subset_is_the_best_by_a_plain_sort(curated):
     assert subset.tolist() == sorted((int(uid[:16], 16), int(uid[16:], 16)) for uid in kept)
 
 
-def test_scores_are_what_plain_open_clip_measures(curated):
-    config, out, _ = curated
+def check_parity(config: CurateConfig, out: Path, side: int) -> pa.Table:
+    """Alignments and drops equal plain open_clip at 77 tokens within 1e-5; return the scores."""
     model, rows = Clip(config.scorer).model, read_scores(out).to_pylist()
-    samples = [one for path in sorted(Path(config.input).glob("*.tar")) for one in read_tar(path).values()]
+    shards = [read_tar(Path(shard.uri)).values() for shard in expand_input(config.input)]
+    samples = [one for shard in shards for one in shard]
     assert [row["caption"] for row in rows] == [members["txt"].decode().strip() for members in samples]
-    transform = open_clip.image_transform((32, 32), is_train=False)
+    transform = open_clip.image_transform((side, side), is_train=False)
     photos = [members.get("png", members.get("jpg")) for members in samples]
     pixels = torch.stack([transform(Image.open(io.BytesIO(data)).convert("RGB")) for data in photos])
     texts = [(i, row["caption"], row["alignment"]) for i, row in enumerate(rows)]
@@ -96,12 +98,19 @@ def test_scores_are_what_plain_open_clip_measures(curated):
                 texts.append((i, before + nonce + after, row["alignment"] - drop))
         drops = [p["drop"] for p in row["phrases"] or () if p["target_class"] == "head" and p["nonces"]]
         assert row["mean_pas"] == (pytest.approx(np.mean(drops), abs=1e-6) if drops else None)
-    assert len(texts) > 3 * len(rows)
+    assert len(texts) > 2 * len(rows)
     places, captions, expected = zip(*texts, strict=True)
     with torch.inference_mode():
         image_ND = F.normalize(model.encode_image(pixels), dim=-1)
         text_TD = F.normalize(model.encode_text(open_clip.tokenize(captions)), dim=-1)
     assert ((image_ND[list(places)] * text_TD).sum(-1) - torch.tensor(expected)).abs().max() < 1e-5
+    return read_scores(out)
+
+
+def test_scores_are_what_plain_open_clip_measures(curated):
+    config, out, _ = curated
+    scores = check_parity(config, out, side=32)
+    assert sum(len(p["drops"]) for row in scores["phrases"].to_pylist() for p in row or ()) > 2 * len(scores)
 
 
 def test_kept_samples_come_out_with_their_own_bytes(curated):
@@ -179,7 +188,7 @@ def test_rules_choose_over_files_what_they_choose_in_memory(curated, tmp_path):
     for i, settings in enumerate(
         [
             {"align.keep": "0.6", "attribute.keep": "0.4", "select.rule": "align60_random40"},
-            *({"select.rule": rule} for rule in ("align_pas", "align_only", "random", "length", "full")),
+            *({"select.rule": rule} for rule in ("align_pas", "random", "length")),
             {"attribute.keep": "0"},
             {"select.datacomp_compat": "true", "attribute.aggregate": "min"},
         ]

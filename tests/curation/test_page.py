@@ -136,15 +136,6 @@ def test_first_sentence_and_funnel_say_the_counts(summary, page):
             render_curate(summary, {}, {}, broken)
 
 
-def test_the_funnel_has_a_step_for_every_kind_of_mark():
-    lost = dict.fromkeys([*words.MARK_REASONS, words.FILTERED_AFTER], 1)
-    assert [(row.name, row.rows) for row in make_funnel({KEPT: 5, **lost})] == [
-        ("read", 12), ("have an alignment", 12), ("pass the filter", 10), ("are not excluded", 9),
-        ("are not contaminated", 8), ("are not near-duplicates", 7),
-        ("are within the cap of their cluster (the corpus)", 6), (KEPT, 5),
-    ]  # fmt: skip
-
-
 def cut_at(value: float) -> Threshold:
     bits = int(np.float32(value).view(np.uint32))
     return Threshold(1, bits ^ (0xFFFF_FFFF if bits >> 31 else 0x8000_0000))

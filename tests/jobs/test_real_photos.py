@@ -1,26 +1,19 @@
 """Real photos with their own captions through the whole of curate, every count of the report checked."""
 
 import html
-import io
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import open_clip
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
-import torch.nn.functional as F
-from PIL import Image
 
 import raycomp
 from jobs.real_photos import config, write_shards
 from raycomp.curation.score.score import plan
-from raycomp.data.inputs import expand_input
-from raycomp.data.reader import extract
-from raycomp.models.clip import Clip
+from tests.curation.test_curate_runs import check_parity
 
 
 def check_counts(out: Path, count: int) -> None:
@@ -57,32 +50,6 @@ def test_photos_of_both_sets(shared, tiny_scorer, tmp_path, limit):
     check_counts(out, count)
     check_parity(photos, out, 32 if limit else 224)
     assert run["coverage"]["of_captions"] > 0.97 and count == (2 * limit if limit else 1200)
-
-
-def check_parity(photos: raycomp.CurateConfig, out: Path, side: int) -> None:
-    """Alignments and drops of the first shard equal plain open_clip at 77 tokens within 1e-5."""
-    model = Clip(photos.scorer).model
-    transform = open_clip.image_transform((side, side), is_train=False)
-    shard = expand_input(photos.input)[0]
-    rows = pq.read_table(out / "scores/00000.parquet").to_pylist()
-    pixels = [
-        transform(Image.open(io.BytesIO(members["jpg"])).convert("RGB"))
-        for _, members in extract(shard, range(len(rows)))
-    ]
-    texts, images, expected = [], [], []
-    for i, row in enumerate(rows):
-        texts, images, expected = [*texts, row["caption"]], [*images, i], [*expected, row["alignment"]]
-        for phrase in row["phrases"] or []:
-            for nonce, drop in zip(phrase["nonces"], phrase["drops"], strict=True):
-                start, end = phrase["target_start"], phrase["target_end"]
-                texts.append(row["caption"][:start] + nonce + row["caption"][end:])
-                images.append(i)
-                expected.append(row["alignment"] - drop)
-    with torch.inference_mode():
-        image_BD = F.normalize(model.encode_image(torch.stack(pixels)), dim=-1)
-        text_TD = F.normalize(model.encode_text(open_clip.tokenize(texts)), dim=-1)
-    assert len(texts) > 2 * len(rows)
-    assert ((image_BD[images] * text_TD).sum(-1) - torch.tensor(expected)).abs().max() < 1e-5
 
 
 def test_a_plan_writes_nothing(shared, tiny_scorer, tmp_path):

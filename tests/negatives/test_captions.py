@@ -20,6 +20,7 @@ from raycomp.negatives.captions import (
     share_captions,
 )
 from raycomp.words import (
+    BAD_ENCODING,
     CORRUPT_IMAGE,
     DUPLICATE_UID,
     EMPTY_CAPTION,

@@ -18,7 +18,7 @@ from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE
 from tests.negatives.written import run
 
-SCREENED = {"screen": 3.0, "per_caption": 99, "candidates": 6}
+SCREENED = {"screen": 3.0, "per_caption": 99, "candidates": 2}
 
 
 @pytest.fixture(scope="module")

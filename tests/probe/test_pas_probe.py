@@ -12,15 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+import raycomp
 from raycomp.cli import USER_ERROR, main
-from raycomp.config import ParserConfig, ScorerConfig, to_dict
-from raycomp.core.alignment import pair_cosine
+from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.reliability import CROSS, NONCE, SAME, WRONG
 from raycomp.curation.config import NonceConfig, make_selection
 from raycomp.curation.score.prepare import parse
-from raycomp.curation.score.scorers import Attribute
-from raycomp.data.files import Folder
-from raycomp.data.parquet import to_fixed_lists, write_table
 from raycomp.language.lexicon import is_plural
 from raycomp.language.phrases import (
     NO_CATEGORY,
@@ -32,8 +29,7 @@ from raycomp.language.phrases import (
     read_article,
 )
 from raycomp.look.show import explain
-from raycomp.models.architecture import NonceMaker, fingerprint_scorer
-from raycomp.models.clip import Clip, load_tokenizer
+from raycomp.models.architecture import NonceMaker
 from raycomp.models.device import name_device
 from raycomp.models.parser import load_lexicon, load_parser
 from raycomp.probe import pas
@@ -53,11 +49,9 @@ from raycomp.probe.pas import (
     report_pas,
     say_verdict,
 )
-from raycomp.schema import aligned_schema, scores_schema
 from raycomp.table import join_text
 from raycomp.words import CONTENT, HEAD, UNSEEN
-from tests.corpus import by_cpi, mean_drop, scenes
-from tests.sealed import seal
+from tests.corpus import by_cpi, mean_drop, write_world_shards
 
 LEXICON = load_lexicon()
 MAKER = NonceMaker(open_clip.get_tokenizer("ViT-B-32"))
@@ -350,39 +344,12 @@ NUM_SCENES = 24
 
 
 def write_curation(folder: Path, scorer: ScorerConfig) -> str:
-    """Write what ``raycomp curate`` leaves of scenes in two shards: scores and run.json."""
-    captions = [members["txt"].decode() for members in scenes(NUM_SCENES, seed=5)]
-    clip, tokenize = Clip(scorer), load_tokenizer(scorer)
-    pixels = np.random.default_rng(0).integers(0, 256, (NUM_SCENES, 32, 32, 3), dtype=np.uint8)
-    image_ND = clip.embed_pixels(pixels)
-    text_ND, _ = clip.text.embed(tokenize(captions).numpy().astype(np.int32))
-    empty = aligned_schema(image_ND.shape[1], "float32").empty_table()
-    columns = {name: pa.nulls(NUM_SCENES, empty.schema.field(name).type) for name in empty.column_names}
-    columns |= {
-        "uid": pa.array([f"{i:032x}" for i in range(NUM_SCENES)]),
-        "shard": pa.array(["0.tar", "1.tar"] * (NUM_SCENES // 2)),
-        "caption": pa.array(captions),
-        "status": pa.array(["ok"] * NUM_SCENES),
-        "alignment": pa.array(pair_cosine(image_ND, text_ND).numpy()),
-        "image_embedding": to_fixed_lists(image_ND.numpy()),
-    }
-    config = by_cpi(scorer=scorer, attribute=mean_drop(nonces=2), nonce=NonceConfig(seed=3))
-    parsed = parse(pa.table(columns), ParserConfig(), config.nonce, config.attribute, scorer)
-    table = Attribute(scorer)(parsed)
-    schema = scores_schema(empty.schema)
-    (folder / "scores").mkdir(parents=True)
-    for i in range(2):
-        rows = table.filter(pa.array([j % 2 == i for j in range(NUM_SCENES)])).select(schema.names)
-        write_table(rows, str(folder / f"scores/{i:05d}.parquet"), schema)
-    gates = {"num_corpus": NUM_SCENES, "align": {"count": 24, "bits": 0, "uid": None}}
-    run = {"kind": "curate", "status": "finished", "config": to_dict(config), "versions": {}, "warnings": []}
-    gates |= {"attribute": None, "num_scored": None}
-    run |= {"funnel": {"read": NUM_SCENES, "corpus": NUM_SCENES, "kept": 0, "dropped": {}}, "gates": gates}
-    scored = {"scorer": fingerprint_scorer(scorer), "lexicon": "l", "shards": 2}
-    run |= {"fingerprint": scored, "scores": "/elsewhere"}
-    (folder / "run.json").write_text(json.dumps(run))
-    seal(Folder(str(folder)))
-    return str(folder)
+    """Curate scenes in two shards, and move the run."""
+    shards = write_world_shards(folder / "in", NUM_SCENES, NUM_SCENES // 2, seed=5)
+    attribute, nonce = mean_drop(nonces=2, pool=1.0), NonceConfig(seed=3)
+    options = {"attribute": attribute, "nonce": nonce, "materialize": False}
+    raycomp.curate(by_cpi(input=shards, scorer=scorer, **options), folder / "out")
+    return str((folder / "out").rename(folder / "moved"))
 
 
 def read_phrases(folder: Path) -> dict[tuple[str, int], dict]:
@@ -412,10 +379,10 @@ def test_pas_needs_the_scorer_and_the_scores_of_the_curation(tiny_scorer, tmp_pa
     record = json.loads((tmp_path / "out/run.json").read_text())
     assert (record["status"], record["device"]) == ("failed", name_device())
     model.write_text(content)
-    (tmp_path / "curated/scores/00001.parquet").unlink()
+    (tmp_path / "curated/moved/scores/00001.parquet").unlink()
     assert "00001.parquet: is missing" in refuse()
-    run = json.loads((tmp_path / "curated/run.json").read_text())
-    (tmp_path / "curated/run.json").write_text(json.dumps(run | {"kind": "negatives"}))
+    run = json.loads((tmp_path / "curated/moved/run.json").read_text())
+    (tmp_path / "curated/moved/run.json").write_text(json.dumps(run | {"kind": "negatives"}))
     assert "holds negatives, must hold a curation" in refuse()
 
 
@@ -429,7 +396,7 @@ def test_pas_measures_the_drops_that_curated_and_draws_by_the_seed(tiny_scorer, 
     assert "<h1>Random weights (random:0): " in page and page.count("is noise.") == 1
     assert reported.count("  noise\n") == 7 and "Trust PAS" not in reported, "no verdict by random weights"
     rows = json.loads((tmp_path / "out/pas.json").read_text())["rows"]
-    phrases = read_phrases(tmp_path / "curated")
+    phrases = read_phrases(tmp_path / "curated/moved")
     lowest, highest = (sum(one[end] for one in rows["extremes"]) for end in ("lowest", "highest"))
     assert rows["criteria"] == [] and 10 < lowest == highest <= NUM_SCENES
     assert rows["num_targets"] == len(phrases) and rows["num_samples"] == NUM_SCENES
