@@ -75,17 +75,13 @@ def plain(corpus, tmp_path_factory, tiny_scorer) -> tuple[Path, dict]:
     return out, curate(corpus, out, tiny_scorer)
 
 
-def read_evidence(out: Path) -> dict[str, list[dict]]:
-    scores = pq.read_table(out / "scores/00000.parquet", columns=["key", "uid"]).to_pylist()
-    marks = {row["uid"]: row for row in pq.read_table(out / "marks/00000.parquet").to_pylist()}
-    return {row["key"]: marks[row["uid"]][CONTAMINATED_BY] or [] for row in scores}
-
-
 def test_planted_copies_are_found_and_other_photos_are_not(index, corpus, plain, tmp_path, tiny_scorer):
     """Select finds the same; action=flag drops nothing."""
     option = {"decontaminate.index": str(index)}
     run = curate(corpus, tmp_path / "out", tiny_scorer, **option)
-    evidence = read_evidence(tmp_path / "out")
+    scores = pq.read_table(tmp_path / "out/scores/00000.parquet", columns=["key", "uid"]).to_pylist()
+    marks = {row["uid"]: row for row in pq.read_table(tmp_path / "out/marks/00000.parquet").to_pylist()}
+    evidence = {row["key"]: marks[row["uid"]][CONTAMINATED_BY] or [] for row in scores}
     found = {name_copy(how): 0 for how in COPIES}
     for key, hits in evidence.items():
         how, _, rest = key.partition("/")

@@ -10,7 +10,6 @@ import pytest
 import raycomp
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import get_config, to_dict
-from raycomp.core.selection import Threshold
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.data.runs import identify
@@ -25,7 +24,6 @@ from tests.look.test_explore import read_scores
 from tests.sealed import seal
 
 UIDS = [f"{i:032x}" for i in range(2)]
-LOW = Threshold(2, 0x8000_0000)  # 0.0
 
 
 def fail(capsys, *words: str) -> str:

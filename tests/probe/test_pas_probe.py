@@ -126,13 +126,10 @@ def redraw(uid: str, caption: str, spans: list[tuple[int, int]]) -> list[list[st
     return [[] if isinstance(made, str) else made for made in MAKER.make(caption, spans, NUM_AGAIN)]
 
 
-def words_of(samples: Samples, seed: int = 0) -> ControlWords:
-    return ControlWords(LEXICON, MAKER.encode, 77, samples.vocabulary, seed)
-
-
 def probe(samples: Samples, encode=None, seed: int = 0) -> PasResult:
     encode = encode or make_encode(samples)
-    return probe_samples(samples, encode, words_of(samples, seed), redraw, 0.5, seed)
+    control = ControlWords(LEXICON, MAKER.encode, 77, samples.vocabulary, seed)
+    return probe_samples(samples, encode, control, redraw, 0.5, seed)
 
 
 def report_text(result: PasResult) -> str:
@@ -352,12 +349,6 @@ def write_curation(folder: Path, scorer: ScorerConfig) -> str:
     return str((folder / "out").rename(folder / "moved"))
 
 
-def read_phrases(folder: Path) -> dict[tuple[str, int], dict]:
-    tables = [pq.read_table(path, columns=["uid", "phrases"]) for path in (folder / "scores").iterdir()]
-    rows = pa.concat_tables(tables).to_pylist()
-    return {(row["uid"], one["target_start"]): one for row in rows for one in row["phrases"]}
-
-
 def test_pas_needs_the_scorer_and_the_scores_of_the_curation(tiny_scorer, tmp_path, monkeypatch, capsys):
     """A scorer may be exchanged while it is measured."""
     model = tmp_path / "tiny.json"
@@ -396,7 +387,9 @@ def test_pas_measures_the_drops_that_curated_and_draws_by_the_seed(tiny_scorer, 
     assert "<h1>Random weights (random:0): " in page and page.count("is noise.") == 1
     assert reported.count("  noise\n") == 7 and "Trust PAS" not in reported, "no verdict by random weights"
     rows = json.loads((tmp_path / "out/pas.json").read_text())["rows"]
-    phrases = read_phrases(tmp_path / "curated/moved")
+    paths = (tmp_path / "curated/moved/scores").iterdir()
+    samples = [row for path in paths for row in pq.read_table(path, columns=["uid", "phrases"]).to_pylist()]
+    phrases = {(row["uid"], one["target_start"]): one for row in samples for one in row["phrases"]}
     lowest, highest = (sum(one[end] for one in rows["extremes"]) for end in ("lowest", "highest"))
     assert rows["criteria"] == [] and 10 < lowest == highest <= NUM_SCENES
     assert rows["num_targets"] == len(phrases) and rows["num_samples"] == NUM_SCENES
