@@ -1,8 +1,5 @@
 """Similarity of candidates to captions, and of ADDs to their inputs, against texts encoded one by one."""
 
-import json
-import math
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,19 +10,16 @@ from raycomp.data.parquet import COUNTERFACTUALS, FAULTS, add_columns, to_fixed_
 from raycomp.models.architecture import list_cut
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.models.parser import load_lexicon, load_parser
-from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
-from raycomp.negatives.ranking import Rank, rank
+from raycomp.negatives.config import NegativesConfig, WritingConfig
+from raycomp.negatives.ranking import Rank
 from raycomp.negatives.write import (
-    ADD_SIMILARITY,
     ADDITIONS,
     CUT,
     Caption,
     Reader,
     choose_negatives,
     drop_unfit,
-    list_prompts,
     propose_by_rules,
-    write_by_replies,
     write_by_rules,
 )
 from raycomp.words import (
@@ -33,8 +27,6 @@ from raycomp.words import (
     CAPTION,
     IMAGE_EMBEDDING,
     NEGATIVES,
-    REPLACE,
-    SWAP,
     UID,
 )
 from tests.negatives.written import make_table
@@ -54,60 +46,6 @@ def make_config(scorer: ScorerConfig, **options: object) -> NegativesConfig:
 
 def choose(table: pa.Table, config: NegativesConfig) -> list[dict]:
     return choose_negatives(drop_unfit(table, config.negatives), config.negatives).to_pylist()
-
-
-# Where a text lies on a circle, in degrees: REPLACE goes far, and the ADD after it hardly on; the other ADD
-# goes far, and the REPLACE after it back.
-CAPTION_TEXT, REPLACED, THEN_ADDED = "a dog on a mat", "a dog under a mat", "a wet dog under a mat"
-FAR, AND_BACK = "a dog on a mat and a hat", "a cat on a mat and a hat"
-DEGREES = {CAPTION_TEXT: 0, REPLACED: 80, THEN_ADDED: 85, FAR: 60, AND_BACK: 5}
-REPLIES = {
-    (REPLACE, CAPTION_TEXT): REPLACED,
-    (ADD, REPLACED): THEN_ADDED,
-    (ADD, CAPTION_TEXT): FAR,
-    (REPLACE, FAR): AND_BACK,
-}
-
-
-def write_replies(config: NegativesConfig) -> pa.Table:
-    """Play the model that knows ``REPLIES``, call after call."""
-    table = make_table([CAPTION_TEXT])
-    replies: dict[str, str] = {}
-    for _ in range(2):
-        for prompt in list_prompts(table, config, replies):
-            op = next(op for op in (REPLACE, ADD, SWAP) if op in prompt.messages[0]["content"])
-            text = max((text for text in DEGREES if text in prompt.messages[-1]["content"]), key=len)
-            reply = REPLIES.get((op, text))
-            replies[prompt.key] = json.dumps({"negative": reply}) if reply else ""
-    return write_by_replies(table, config, replies)
-
-
-def test_each_call_of_a_chain_is_compared_with_its_own_input(tiny_scorer):
-    """A fake encoder on a circle. Compared with the caption, the one would be rejected and the other stay."""
-    config = NegativesConfig(
-        negatives=WritingConfig(
-            engine="http", operations=(REPLACE, ADD), calls=2, add_similarity=0.9, per_caption=9
-        ),
-        llm=LlmConfig(url="http://here/v1"),
-        scorer=tiny_scorer,
-    )
-    tokenize = load_tokenizer(tiny_scorer)
-    known = {tuple(tokenize([text])[0].tolist()): math.radians(angle) for text, angle in DEGREES.items()}
-
-    def embed(token_KL: np.ndarray) -> torch.Tensor:
-        angles = [known[tuple(row)] for row in token_KL.tolist()]
-        return torch.tensor([[math.cos(angle), math.sin(angle)] for angle in angles])
-
-    ranked = rank(write_replies(config), embed)
-    texts = [negative["text"] for negative in ranked[NEGATIVES][0].as_py()]
-    least = dict(zip(texts, ranked[ADD_SIMILARITY][0].as_py(), strict=True))
-    cosines = {text: least[text] and round(math.degrees(math.acos(least[text]))) for text in texts}
-    assert cosines == {REPLACED: None, THEN_ADDED: 5, FAR: 60, AND_BACK: 60}
-    (row,) = choose(ranked, config)
-    assert {negative["text"] for negative in row[NEGATIVES]} == {REPLACED, THEN_ADDED}
-    assert row[FAULTS].count(LOW) == 2
-    similarity = {negative["text"]: negative["similarity"] for negative in row[NEGATIVES]}
-    assert similarity[THEN_ADDED] == pytest.approx(math.cos(math.radians(85)), abs=1e-6)
 
 
 def test_the_condition_equals_a_slow_loop_over_chains(tiny_scorer):
