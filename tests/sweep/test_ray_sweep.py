@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from ray.tune import Callback
 
-import raycomp
 from raycomp.config import ModelConfig, load_job
 from raycomp.sweep.command import sweep
 from raycomp.sweep.config import SweepConfig
@@ -74,24 +72,3 @@ def test_a_sweep_that_is_killed_resumes_and_its_best_is_reported_and_repeats(con
         sweep(replace(config, seeds=2), str(folder))
     again = sweep(job, str(tmp_path / "again"), [].append)["best"]
     assert json.loads(json.dumps(again)) == [{**json.loads(json.dumps(best)), "group": {}}]
-
-
-class Heard(Callback):
-    """A callback of Ray Tune that counts."""
-
-    num_results = 0
-
-    def on_trial_result(self, *info, **more):
-        self.num_results += 1
-
-
-def test_rungs_are_trainings_of_their_own_length(config, tmp_path):
-    space, fit, heard = "train.learning_rate=grid(1e-4,1e-3)", replace(FIT, steps=9), Heard()
-    rungs = replace(config, space=space, train=fit, scheduler="asha", rungs="steps")
-    result = raycomp.sweep(rungs, tmp_path / "out", callbacks=[heard])
-    rows = pq.read_table(tmp_path / "out" / "trials.parquet").to_pylist()
-    trained = [(row["rung"], row["steps"]) for row in rows if row["status"] == "finished"]
-    assert sorted(trained, key=str) == [(1, 1), (1, 1), (2, 3), (3, 9), (None, 9)]
-    assert sorted(row.status for row in result) == ["finished", "stopped"] and heard.num_results == 5
-    assert result.best.steps == 22 and result.best.report == result.record["best"][0]["report"]["value"]
-    assert repr(raycomp.sweep(rungs, tmp_path / "out").rows) == repr(result.rows)
