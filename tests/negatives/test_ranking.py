@@ -1,5 +1,7 @@
 """Similarity of candidates to captions, and of ADDs to their inputs, against texts encoded one by one."""
 
+from functools import cache
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -53,6 +55,7 @@ def test_the_condition_equals_a_slow_loop_over_chains(tiny_scorer):
     clip, tokenize = Clip(tiny_scorer), load_tokenizer(tiny_scorer)
     reader = Reader(load_parser(), load_lexicon())
 
+    @cache
     def encode(text: str) -> torch.Tensor:
         return clip.text.embed(tokenize([text]).numpy().astype(np.int32))[0][0]
 
@@ -128,8 +131,12 @@ def test_the_drop_at_the_image_equals_a_slow_loop(tiny_scorer, dtype=np.float16)
     without = choose(Rank(config)(written), config)
     clip, tokenize = Clip(tiny_scorer), load_tokenizer(tiny_scorer)
 
+    @cache
+    def encode(text: str) -> np.ndarray:
+        return clip.text.embed(tokenize([text]).numpy().astype(np.int32))[0][0].numpy()
+
     def cosine(image: np.ndarray, text: str) -> float:
-        vector = clip.text.embed(tokenize([text]).numpy().astype(np.int32))[0][0].numpy()
+        vector = encode(text)
         return float(np.float32(image) @ vector / np.linalg.norm(np.float32(image)) / np.linalg.norm(vector))
 
     for image, row, text_only in zip(image_ND, choose(ranked, config), without, strict=True):

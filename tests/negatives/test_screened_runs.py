@@ -1,6 +1,7 @@
 """``raycomp negatives`` with ``negatives.screen``: against a plain loop over photos and captions."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -42,8 +43,12 @@ def test_ranks_and_rates_of_a_plain_loop(curated, screened, tiny_scorer):
     tables = [pq.read_table(path, columns=["uid", "image_embedding"]).to_pylist() for path in paths]
     known = {one["uid"]: np.array(one["image_embedding"], float) for table in tables for one in table}
     photos = np.stack([known[row["uid"]] for row in rows])
-    clip, tokenize = Clip(tiny_scorer), load_tokenizer(tiny_scorer)
-    seen = 0
+    clip, tokenize, seen = Clip(tiny_scorer), load_tokenizer(tiny_scorer), 0
+
+    @cache
+    def encode(text: str) -> np.ndarray:
+        return clip.text.embed(tokenize([text]).numpy().astype(np.int32))[0].numpy()[0]
+
     for row in rows[::3]:
         for one in row["negatives"]:
             reader.read([one["text"]])
@@ -52,7 +57,7 @@ def test_ranks_and_rates_of_a_plain_loop(curated, screened, tiny_scorer):
                 assert one["phrase_rank"] is one["phrase_rate"] is one["suspect"] is None
                 continue
             seen += 1
-            text = clip.text.embed(tokenize([say_phrase(phrase)]).numpy().astype(np.int32))[0].numpy()[0]
+            text = encode(say_phrase(phrase))
             own = known[row["uid"]] @ text
             better = photos @ text > own + 1e-6
             assert one["phrase_rank"] == pytest.approx(better.mean(), abs=2 / len(photos))

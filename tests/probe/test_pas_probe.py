@@ -16,7 +16,7 @@ import raycomp
 from raycomp.cli import USER_ERROR, main
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.reliability import CROSS, NONCE, SAME, WRONG
-from raycomp.curation.config import NonceConfig, make_selection
+from raycomp.curation.config import AlignConfig, NonceConfig, make_selection
 from raycomp.curation.score.prepare import parse
 from raycomp.language.lexicon import is_plural
 from raycomp.language.phrases import (
@@ -344,7 +344,7 @@ def write_curation(folder: Path, scorer: ScorerConfig) -> str:
     """Curate scenes in two shards, and move the run."""
     shards = write_world_shards(folder / "in", NUM_SCENES, NUM_SCENES // 2, seed=5)
     attribute, nonce = mean_drop(nonces=2, pool=1.0), NonceConfig(seed=3)
-    options = {"attribute": attribute, "nonce": nonce, "materialize": False}
+    options = {"align": AlignConfig(1.0), "attribute": attribute, "nonce": nonce, "materialize": False}
     raycomp.curate(by_cpi(input=shards, scorer=scorer, **options), folder / "out")
     return str((folder / "out").rename(folder / "moved"))
 
