@@ -19,7 +19,7 @@ from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.words import ADD, ATTRIBUTE, OBJECT, RELATION, REPLACE
 from tests.negatives.written import run
 
-SCREENED = {"screen": 3.0, "per_caption": 99, "candidates": 2}
+SCREENED = {"screen": 3.0, "per_caption": 99, "candidates": 3}
 
 
 @pytest.fixture(scope="module")
