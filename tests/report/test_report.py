@@ -3,6 +3,7 @@
 import base64
 import csv
 import hashlib
+import importlib.resources
 import io
 import math
 import re
@@ -236,3 +237,34 @@ def test_scorers_that_came_and_went_are_drawn_as_steps():
     x, y = zip(*places, strict=True)
     assert [x.index(at) for at in x] == [0, 1, 1, 3, 3, 5]  # 0 to 2 s, to 6 s, to the end at 10 s
     assert y[0] == y[1] > y[2] == y[3] > y[4] == y[5]
+
+
+def contrast(*colours: np.ndarray) -> float:
+    """Contrast ratio of WCAG 2.1, 1 to 21."""
+    c = np.stack(colours) / 255
+    linear = np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
+    low, high = sorted(linear @ [0.2126, 0.7152, 0.0722])
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_text_can_be_read_on_every_ground():
+    css = (importlib.resources.files("raycomp.report") / "style.css").read_text("utf-8")
+    light, dark = (
+        {
+            name: np.array([int(value[i : i + 2], 16) for i in (1, 3, 5)], float)
+            if value.startswith("#")
+            else np.array([float(one) for one in value.split(",")])
+            for name, value in re.findall(r"--([\w-]+):\s*(#\w{6}|\d+, *\d+, *\d+);", part)
+        }
+        for part in re.findall(r":root \{(.*?)\}", css, re.S)
+    )
+    texts = {"ink": ("page", "surface"), "quiet": ("page", "surface", "line"), "kept": ("page", "surface")}
+    texts |= {"dropped-ink": ("surface",), "alert": ("alert-page",)}
+    for colours in (light, light | dark):
+        for text, grounds in texts.items():
+            assert all(contrast(colours[text], colours[ground]) >= 4.5 for ground in grounds), text
+        for shade in ("positive", "negative"):
+            full = 0.52 * colours[shade] + 0.48 * colours["surface"]
+            assert contrast(colours["ink"], full) >= 4.5, shade
+        for bar in ("kept", "object", "relation", "predicate", "dropped"):
+            assert contrast(colours[bar], colours["page"]) >= 2.5, bar
