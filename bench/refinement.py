@@ -40,7 +40,7 @@ from raycomp.core.refine import MOST_LONGER, assign_bins, balance, draw_one, til
 from raycomp.negatives.config import NegativesConfig
 from raycomp.negatives.judges import GAPS
 from raycomp.negatives.refine import Pairs, fit, list_pairs
-from raycomp.report.charts import cut_out, response
+from raycomp.report.page import cut_out, response
 from raycomp.table import Estimate
 
 TABLE = Path(__file__).parent / "results" / "refinement.csv"

@@ -48,8 +48,7 @@ from raycomp.evaluation.config import BenchmarkConfig, EvaluateConfig, Retrieval
 from raycomp.models import deferred
 from raycomp.negatives.command import negatives
 from raycomp.negatives.config import NegativesConfig
-from raycomp.report.charts import intervals
-from raycomp.report.page import INDEX, link_index, render_page
+from raycomp.report.page import INDEX, intervals, link_index, render_page
 from raycomp.run.progress import Progress
 from raycomp.training.command import train
 from raycomp.training.config import TrainConfig

@@ -34,8 +34,7 @@ from raycomp.data.runs import digest
 from raycomp.evaluation.benchmarks.published import EDITS, read_benchmark
 from raycomp.evaluation.embed import find_images
 from raycomp.models.architecture import describe_scorer, fingerprint_scorer
-from raycomp.report.charts import intervals
-from raycomp.report.page import render_page
+from raycomp.report.page import intervals, render_page
 from raycomp.run.run import Say, say_count, start_run
 from raycomp.table import Cell, Column, Columns, Estimate, Plot, Table, group_by, write_cell
 

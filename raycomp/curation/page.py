@@ -40,8 +40,7 @@ from raycomp.data.inputs import say_input
 from raycomp.data.parquet import find_rows, read_schema
 from raycomp.data.runs import order_reasons, say_noise
 from raycomp.language.phrases import make_counterfactual
-from raycomp.report.charts import Html, Layer, Mark, bars, histogram, rebin, scatter, tag
-from raycomp.report.page import render_page
+from raycomp.report.page import Html, Layer, Mark, bars, histogram, rebin, render_page, scatter, tag
 from raycomp.table import Cell, Column, Numeral, Table, format_facts, number, percent, write_cell
 from raycomp.words import ALIGNMENT, CAPTION, KEPT, KINDS, PHRASES, STATUS, UID, UNSEEN
 

@@ -29,7 +29,7 @@ from raycomp.evaluation.results import is_main
 from raycomp.language.overlap import normalise_caption
 from raycomp.negatives.page import explain_caption
 from raycomp.probe.pas import explain_targets
-from raycomp.report.charts import join, tag
+from raycomp.report.page import join, tag
 from raycomp.table import Column, Estimate, Table, format_facts, plain, read_csv, write_cell
 from raycomp.words import CAPTION, KEY, MACRO, UID, URL
 

@@ -21,8 +21,7 @@ from raycomp.data.parquet import write_table
 from raycomp.data.runs import digest, fetch_model, find_model, list_scores, read_finished
 from raycomp.evaluation.open import open_evaluations
 from raycomp.models.architecture import describe_scorer, fingerprint_scorer
-from raycomp.report.charts import cut_out
-from raycomp.report.page import render_page
+from raycomp.report.page import cut_out, render_page
 from raycomp.run.executor import Session, current
 from raycomp.run.local import connect, is_connected
 from raycomp.run.run import Run, Say, start_run

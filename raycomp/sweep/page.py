@@ -7,7 +7,7 @@ from itertools import product
 
 from raycomp.config import Domain
 from raycomp.config.shared import GRID, LOGUNIFORM
-from raycomp.report.charts import Html, intervals, response
+from raycomp.report.page import Html, intervals, response
 from raycomp.sweep import result
 from raycomp.sweep.plan import ALL, Plan, list_main_metrics
 from raycomp.sweep.result import Winner, of_group
