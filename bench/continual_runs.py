@@ -9,7 +9,7 @@ selected one in ``rate`` and the selected weight of the fused score in ``weight`
 import argparse
 from pathlib import Path
 
-from raycomp.config.change import name_own
+from raycomp.config.commands import name_own
 from raycomp.continual.data import StreamRun, name_stream
 from raycomp.continual.scoring import RUNS, measure, read_result
 from raycomp.data.files import Folder

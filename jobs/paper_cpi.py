@@ -39,8 +39,7 @@ from rows import Experiment, Row, main
 from tiny import make_tiny
 
 from raycomp import AttributeConfig, CurateConfig, EvaluateConfig, NegativesConfig, TrainConfig, WritingConfig
-from raycomp.config.change import load_config
-from raycomp.config.commands import list_presets
+from raycomp.config.commands import list_presets, load_config
 from raycomp.evaluation.config import BenchmarkConfig, LinearProbeConfig, RetrievalConfig, ZeroshotConfig
 
 STEPS = 21_700

@@ -29,11 +29,20 @@ from tempfile import gettempdir
 from typing import Any, NoReturn
 
 from raycomp.config import ClusterFailed, DryRun, LeaseLost, Terminated, TooMuchBadData, UserError
-from raycomp.config.change import is_own, load_config, override_all, save_config
-from raycomp.config.commands import FLAGS, RAYCOMP, WORDS, Command, Program, import_object, list_presets
-from raycomp.config.options import Arguments, check_choice, list_options, split_none
-from raycomp.config.shared import read_space
-from raycomp.config.waits import write_line
+from raycomp.config.commands import (
+    FLAGS,
+    RAYCOMP,
+    WORDS,
+    Command,
+    Program,
+    import_object,
+    is_own,
+    list_presets,
+    load_config,
+    override_all,
+    save_config,
+)
+from raycomp.config.options import Arguments, check_choice, list_options, read_space, split_none, write_line
 from raycomp.models import deferred
 
 USER_ERROR, BAD_DATA, STORAGE_FAILED, INTERRUPTED = 2, 3, 4, 130

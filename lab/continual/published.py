@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lab.words import FUNCTION, SCENE
-from raycomp.config.change import name_own
+from raycomp.config.commands import name_own
 from raycomp.continual.data import StreamRun, name_stream
 from raycomp.continual.method import FULL, METHODS, name_method
 from raycomp.continual.scoring import ANSWERS, CRR, RUNS, measure, read_result

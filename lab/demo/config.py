@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from raycomp.config.options import FREE, MOST_WHOLE, OptionGroup, count_from
-from raycomp.config.shared import ClusterConfig
+from raycomp.config.options import FREE, MOST_WHOLE, ClusterConfig, OptionGroup, count_from
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,16 @@ from typing import Any
 
 from lab.words import NOUN, PARTICIPLE
 from raycomp.config import as_setting
-from raycomp.config.options import FREE, OptionGroup, check, count_from, one_of, within
-from raycomp.config.shared import ClusterConfig, ScorerConfig
+from raycomp.config.options import (
+    FREE,
+    ClusterConfig,
+    OptionGroup,
+    ScorerConfig,
+    check,
+    count_from,
+    one_of,
+    within,
+)
 from raycomp.evaluation.config import BenchmarkConfig
 
 TEXT_VISIBLE = "text-visible"

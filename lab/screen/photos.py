@@ -24,7 +24,7 @@ from lab.screen.one_run import read_readings, score_all
 from lab.text_classifier import fit_text_classifier
 from raycomp import words
 from raycomp.config import exact_share
-from raycomp.config.shared import ColumnsConfig
+from raycomp.config.options import ColumnsConfig
 from raycomp.core.metrics import Z_95
 from raycomp.core.probe import draw_folds
 from raycomp.curation.config import CurateConfig

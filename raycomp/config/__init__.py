@@ -6,13 +6,15 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from raycomp.config.change import (
-    as_setting,
+from raycomp.config.commands import (
     changed_options,
     check_path,
     exact_share,
     flatten,
     from_dict,
+    get_config,
+    import_command,
+    list_kinds,
     load_config,
     load_job,
     override,
@@ -21,25 +23,23 @@ from raycomp.config.change import (
     save_config,
     to_dict,
 )
-from raycomp.config.commands import get_config, import_command, list_kinds
 from raycomp.config.options import (
-    ClusterFailed,
-    DryRun,
-    LeaseLost,
-    Terminated,
-    TooMuchBadData,
-    UserError,
-    is_marked,
-    list_options,
-)
-from raycomp.config.shared import (
     PRECISIONS,
     ClusterConfig,
+    ClusterFailed,
     Domain,
+    DryRun,
+    LeaseLost,
     ModelConfig,
     ParserConfig,
     ScorerConfig,
+    Terminated,
+    TooMuchBadData,
+    UserError,
     WavesConfig,
+    as_setting,
+    is_marked,
+    list_options,
     read_space,
     write_space,
 )

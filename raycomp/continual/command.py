@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from raycomp.config import changed_options
-from raycomp.config.change import fingerprint_own, is_own
+from raycomp.config.commands import fingerprint_own, is_own
 from raycomp.config.options import check
 from raycomp.continual import scoring, tables
 from raycomp.continual.config import ContinualConfig

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from raycomp.config.change import is_own, name_own
+from raycomp.config.commands import is_own, name_own
 from raycomp.config.options import (
     CODE,
     FREE,
@@ -12,14 +12,17 @@ from raycomp.config.options import (
     RATE,
     SHARE,
     WEIGHT,
+    ClusterConfig,
+    ModelConfig,
     OptionGroup,
+    ParserConfig,
+    WavesConfig,
     check,
     checked_by,
     count_from,
     one_of,
     within,
 )
-from raycomp.config.shared import ClusterConfig, ModelConfig, ParserConfig, WavesConfig
 from raycomp.continual.method import FULL, METHODS, find_maker, get_method
 from raycomp.words import OVERLAPS, WARN
 

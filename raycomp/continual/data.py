@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from raycomp.config import override_all
-from raycomp.config.change import is_own, name_own
+from raycomp.config.commands import is_own, name_own
 from raycomp.continual.config import STREAMS, ContinualConfig
 from raycomp.continual.method import HEAD, METHODS, TUNE, Method, get_method
 

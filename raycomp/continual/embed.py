@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from raycomp.config import ModelConfig, UserError, to_dict
-from raycomp.config.change import call_own, is_own
+from raycomp.config.commands import call_own, is_own
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Choice, StreamRun, name_stream
 from raycomp.continual.method import MadeStream, find_maker, find_variant, get_method

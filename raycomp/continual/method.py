@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from raycomp.config.change import is_own, load_own, name_own
-from raycomp.config.options import check_choice
-from raycomp.config.shared import ModelConfig
+from raycomp.config.commands import is_own, load_own, name_own
+from raycomp.config.options import ModelConfig, check_choice
 
 MOST_VARIANTS = 100
 

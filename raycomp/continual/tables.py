@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.config.change import name_own
+from raycomp.config.commands import name_own
 from raycomp.continual.data import StreamRun, name_stream
 from raycomp.continual.method import FULL, name_method
 from raycomp.continual.scoring import (

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from raycomp import words
-from raycomp.config.change import fingerprint_own
+from raycomp.config.commands import fingerprint_own
 from raycomp.core.metrics import auc
 from raycomp.curation import config as rules
 from raycomp.curation.config import PAS, CurateConfig, SelectionRule, make_selection, read_config

@@ -10,7 +10,7 @@ from typing import Any
 
 from raycomp import words
 from raycomp.config import as_setting, check_path, flatten, is_marked, list_options, override_all
-from raycomp.config.change import from_dict, is_own, load_own, name_own
+from raycomp.config.commands import from_dict, is_own, load_own, name_own
 from raycomp.config.options import (
     CODE,
     FREE,
@@ -20,7 +20,12 @@ from raycomp.config.options import (
     SELECT,
     SHARE,
     UPDATE,
+    ClusterConfig,
+    ColumnsConfig,
     OptionGroup,
+    ParserConfig,
+    ScorerConfig,
+    WavesConfig,
     check,
     check_choice,
     checked_by,
@@ -28,7 +33,6 @@ from raycomp.config.options import (
     one_of,
     within,
 )
-from raycomp.config.shared import ClusterConfig, ColumnsConfig, ParserConfig, ScorerConfig, WavesConfig
 
 OPTION = "select.rule"
 

@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from raycomp.config import DryRun, check_path, exact_share, is_marked, override_all, to_dict
-from raycomp.config.change import from_dict
-from raycomp.config.commands import import_command, import_object
+from raycomp.config.commands import from_dict, import_command, import_object
 from raycomp.curation.config import CurateConfig, make_pool_selection, read_config
 from raycomp.curation.score.reuse import find_reuse, has_attribution
 from raycomp.curation.select import filters

@@ -16,10 +16,8 @@ from fsspec.utils import glob_translate
 from pyarrow import fs
 
 from raycomp.config import from_dict, list_options, override_all, to_dict
-from raycomp.config.change import find_file, flatten, is_own, name_own
-from raycomp.config.options import read_share_or_none
-from raycomp.config.shared import ColumnsConfig, ModelConfig, ScorerConfig
-from raycomp.config.waits import say_if_slow
+from raycomp.config.commands import find_file, flatten, is_own, name_own
+from raycomp.config.options import ColumnsConfig, ModelConfig, ScorerConfig, read_share_or_none, say_if_slow
 from raycomp.data import files
 from raycomp.data.files import join_uri, resolve
 from raycomp.models.stated import HUB_CONFIG, follow

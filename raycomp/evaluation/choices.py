@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp import words
-from raycomp.config.shared import ColumnsConfig
+from raycomp.config.options import ColumnsConfig
 from raycomp.core import selection
 from raycomp.core.near import find_shared, key_images, merge_keys
 from raycomp.data.files import Folder

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raycomp.config.shared import ColumnsConfig
+from raycomp.config.options import ColumnsConfig
 from raycomp.core.intervals import mean_directions, number_duplicates, rank_items
 from raycomp.data.files import Folder, absolute_uri, join_uri
 from raycomp.data.inputs import IMAGE_EXTENSIONS, ShardPath, list_classes, split_input

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp.config import from_dict
-from raycomp.config.change import as_setting, flatten, is_own, name_own
+from raycomp.config.commands import flatten, is_own, name_own
+from raycomp.config.options import as_setting
 from raycomp.core import intervals
 from raycomp.data.files import Folder, absolute_uri, check_writable
 from raycomp.data.parquet import read_columns

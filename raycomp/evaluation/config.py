@@ -3,9 +3,22 @@
 from dataclasses import dataclass, field
 
 from raycomp.config import options
-from raycomp.config.change import name_own
-from raycomp.config.options import CODE, FREE, INPUT, PLACE, SHARE, OptionGroup, one_of, within
-from raycomp.config.shared import ClusterConfig, ColumnsConfig, ModelConfig, ParserConfig, WavesConfig
+from raycomp.config.commands import name_own
+from raycomp.config.options import (
+    CODE,
+    FREE,
+    INPUT,
+    PLACE,
+    SHARE,
+    ClusterConfig,
+    ColumnsConfig,
+    ModelConfig,
+    OptionGroup,
+    ParserConfig,
+    WavesConfig,
+    one_of,
+    within,
+)
 from raycomp.words import OVERLAPS, WARN
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from raycomp.config.change import find_file, is_own, name_own
+from raycomp.config.commands import find_file, is_own, name_own
 from raycomp.config.options import check_choice
 from raycomp.data.files import Folder, size_files
 from raycomp.data.inputs import check_output, fingerprint_shards, list_times

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp import words
-from raycomp.config.shared import ColumnsConfig
+from raycomp.config.options import ColumnsConfig
 from raycomp.core.intervals import Ranks, number_duplicates, rank_items
 from raycomp.data.files import Folder, absolute_uri, join_uri
 from raycomp.data.inputs import LIST, ShardPath

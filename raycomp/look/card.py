@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from raycomp.config import DryRun
-from raycomp.config.change import is_own
+from raycomp.config.commands import is_own
 from raycomp.curation.config import CurateConfig, describe_rule, get_rule
 from raycomp.curation.page import LOWEST_AUC, make_funnel, reason_words
 from raycomp.curation.summary import WordCounts

@@ -2,8 +2,18 @@
 
 from dataclasses import dataclass, field
 
-from raycomp.config.options import FREE, INPUT, SHARE, OptionGroup, check, one_of, within
-from raycomp.config.shared import ClusterConfig, ColumnsConfig, ScorerConfig
+from raycomp.config.options import (
+    FREE,
+    INPUT,
+    SHARE,
+    ClusterConfig,
+    ColumnsConfig,
+    OptionGroup,
+    ScorerConfig,
+    check,
+    one_of,
+    within,
+)
 from raycomp.curation.config import PrepareConfig
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from raycomp.config import flatten, from_dict, get_config
-from raycomp.config.change import is_own
+from raycomp.config.commands import is_own
 from raycomp.curation.config import Rule, describe_rule, get_rule, read_config
 from raycomp.curation.page import explain_sample, say_corpus
 from raycomp.curation.select.filters import has_entry

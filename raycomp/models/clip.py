@@ -38,7 +38,7 @@ from open_clip.pretrained import get_pretrained_cfg
 from torch import Tensor, nn
 
 from raycomp.config import ModelConfig, UserError
-from raycomp.config.waits import say_if_slow
+from raycomp.config.options import say_if_slow
 from raycomp.core.alignment import has_unit_length, normalise
 from raycomp.core.packing import PackedPass, cut_segments, may_attend, pack
 from raycomp.models import architecture, hub, stated

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from raycomp.config import ModelConfig, ScorerConfig
-from raycomp.config.change import parse_json
+from raycomp.config.commands import parse_json
 
 ClipConfig = ModelConfig | ScorerConfig
 HUB_CONFIG = "open_clip_config.json"

@@ -9,16 +9,19 @@ from raycomp.config.options import (
     PLACE,
     SHARE,
     Arguments,
+    ClusterConfig,
     OptionGroup,
+    ParserConfig,
+    ScorerConfig,
     Seconds,
     Span,
+    WavesConfig,
     check,
     checked_by,
     one_of,
     read_span,
     within,
 )
-from raycomp.config.shared import ClusterConfig, ParserConfig, ScorerConfig, WavesConfig
 from raycomp.words import OPERATIONS
 
 RULES, SUGGEST = "rules", "suggest"

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raycomp import words
-from raycomp.config.shared import ColumnsConfig
+from raycomp.config.options import ColumnsConfig
 from raycomp.core.metrics import share_interval
 from raycomp.core.refine import LOW_SIMILARITY
 from raycomp.curation.command import read_photos

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from raycomp.config.options import PLACE, OptionGroup, within
-from raycomp.config.shared import ParserConfig, ScorerConfig
+from raycomp.config.options import PLACE, OptionGroup, ParserConfig, ScorerConfig, within
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from ray.data import DataContext
 from ray.exceptions import RayError
 
 from raycomp.config import ClusterConfig, ClusterFailed, LeaseLost, Terminated, TooMuchBadData
-from raycomp.config.waits import say_if_slow
+from raycomp.config.options import say_if_slow
 from raycomp.data.files import Folder
 from raycomp.data.stores import MAP_RETRIES, STORAGE_ERRORS
 from raycomp.models.deferred import IN_WORKER

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from raycomp.config import flatten, list_options
-from raycomp.config.change import fingerprint_own
+from raycomp.config.commands import fingerprint_own
 from raycomp.config.options import SELECT, check
 from raycomp.continual.command import check_prepared, check_streams, fingerprint_methods, fingerprint_streams
 from raycomp.continual.method import METHODS

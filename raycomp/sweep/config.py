@@ -3,9 +3,18 @@
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from raycomp.config.change import flatten, from_dict, to_dict
-from raycomp.config.options import FREE, PLACE, SELECT, OptionGroup, check, count_from, one_of, within
-from raycomp.config.shared import ClusterConfig
+from raycomp.config.commands import flatten, from_dict, to_dict
+from raycomp.config.options import (
+    FREE,
+    PLACE,
+    SELECT,
+    ClusterConfig,
+    OptionGroup,
+    check,
+    count_from,
+    one_of,
+    within,
+)
 from raycomp.continual.config import ContinualConfig
 from raycomp.curation.config import CurateConfig
 from raycomp.evaluation.config import EvaluateConfig

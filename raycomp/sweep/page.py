@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from raycomp.config import Domain
-from raycomp.config.shared import GRID, LOGUNIFORM
+from raycomp.config.options import GRID, LOGUNIFORM
 from raycomp.report.page import Html, intervals, response
 from raycomp.sweep import result
 from raycomp.sweep.plan import ALL, Plan, list_main_metrics

@@ -11,9 +11,19 @@ from typing import Any
 import numpy as np
 
 from raycomp.config import Domain, check_path, list_options, override_all, read_space, read_value
-from raycomp.config.change import list_hints
-from raycomp.config.options import Seconds, check, check_choice, split_none
-from raycomp.config.shared import CHOICE, FIXED, GRID, LOGUNIFORM, spell_value, spell_values
+from raycomp.config.commands import list_hints
+from raycomp.config.options import (
+    CHOICE,
+    FIXED,
+    GRID,
+    LOGUNIFORM,
+    Seconds,
+    check,
+    check_choice,
+    spell_value,
+    spell_values,
+    split_none,
+)
 from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import list_runs, name_stream
 from raycomp.continual.scoring import CRR, CRR_LEARNED

@@ -22,7 +22,7 @@ from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
 from raycomp.config import ClusterFailed, Domain, LeaseLost, UserError
-from raycomp.config.shared import CHOICE, FIXED, LOGUNIFORM
+from raycomp.config.options import CHOICE, FIXED, LOGUNIFORM
 from raycomp.data.stores import TASK_RETRIES
 from raycomp.run.progress import Progress
 from raycomp.run.ray_cluster import unwrap

@@ -20,8 +20,8 @@ from typing import Any
 import pyarrow as pa
 
 from raycomp.config import Domain, changed_options, from_dict, read_value, write_space
-from raycomp.config.change import list_hints
-from raycomp.config.shared import FIXED
+from raycomp.config.commands import list_hints
+from raycomp.config.options import FIXED
 from raycomp.core.intervals import contrast
 from raycomp.data.files import Folder
 from raycomp.data.parquet import let_pandas_in, read_columns

@@ -21,7 +21,7 @@ import numpy as np
 
 from raycomp import words
 from raycomp.config import DryRun, ModelConfig
-from raycomp.config.change import fingerprint_own
+from raycomp.config.commands import fingerprint_own
 from raycomp.config.options import check
 from raycomp.core.epochs import EpochPlan
 from raycomp.core.near import Known, key_images, key_texts, merge_keys, merge_known

@@ -10,6 +10,9 @@ from raycomp.config.options import (
     PLACE,
     SHARE,
     SHARE_OR_INPUT,
+    ClusterConfig,
+    ColumnsConfig,
+    ModelConfig,
     OptionGroup,
     check,
     checked_by,
@@ -17,7 +20,6 @@ from raycomp.config.options import (
     read_share_or_none,
     within,
 )
-from raycomp.config.shared import ClusterConfig, ColumnsConfig, ModelConfig
 from raycomp.training.losses import get_loss
 from raycomp.words import TOWERS
 

@@ -30,7 +30,8 @@ import pyarrow as pa
 import pyarrow.json
 
 from raycomp.config import ClusterFailed, UserError, to_dict
-from raycomp.config.change import as_setting, flatten
+from raycomp.config.commands import flatten
+from raycomp.config.options import as_setting
 from raycomp.core.epochs import EpochPlan
 from raycomp.data.files import Folder, forget_written, name_place, resolve
 from raycomp.models.images import ImageSpec

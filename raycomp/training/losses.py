@@ -6,7 +6,7 @@ Options are checked against a loss's needs without torch, which is loaded only t
 from typing import TYPE_CHECKING
 
 from raycomp.config import UserError
-from raycomp.config.change import call_own, is_own, load_own
+from raycomp.config.commands import call_own, is_own, load_own
 from raycomp.config.options import check_choice
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from raycomp.config import UserError
-from raycomp.config.change import call_own, find_file, is_own, load_own, name_own, parse_json
-from raycomp.config.options import check_choice
-from raycomp.config.shared import ColumnsConfig
+from raycomp.config.commands import call_own, find_file, is_own, load_own, name_own, parse_json
+from raycomp.config.options import ColumnsConfig, check_choice
 from raycomp.continual.layouts import OF_FILES, OF_FOLDERS, Edit, Row
 from raycomp.data.files import Folder, absolute_uri, join_uri
 from raycomp.data.inputs import ShardPath, absolute_input, list_classes

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import UserError
-from raycomp.config.change import call_own, find_file, is_own, load_own
+from raycomp.config.commands import call_own, find_file, is_own, load_own
 from raycomp.data.files import Folder
 from raycomp.data.parquet import check_extra_columns, read_columns, write_table
 from raycomp.data.samples import to_json_value

@@ -31,8 +31,7 @@ import pyarrow.compute as pc
 
 from raycomp import words
 from raycomp.config import UserError
-from raycomp.config.options import Machine
-from raycomp.config.waits import say_if_slow
+from raycomp.config.options import Machine, say_if_slow
 from raycomp.core.selection import bucket_of, find_firsts, parse_uids
 from raycomp.curation.config import CurateConfig, SelectionRule, make_pool_selection
 from raycomp.curation.score.columns import list_own_columns, write_metadata

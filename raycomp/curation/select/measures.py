@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from raycomp import words
 from raycomp.config import UserError
-from raycomp.config.change import call_own, is_own, load_own
+from raycomp.config.commands import call_own, is_own, load_own
 from raycomp.config.options import check, check_choice
 from raycomp.core.attribution import aggregate_drops, drop_per_displacement
 from raycomp.core.selection import parse_uids

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import UnionType
 from typing import Any, NamedTuple
 
-from raycomp.config.change import parse_json
+from raycomp.config.commands import parse_json
 from raycomp.data.files import Folder
 from raycomp.table import Cell, Table, group_by
 

@@ -11,7 +11,7 @@ from inspect import isfunction
 from typing import Any
 
 from raycomp import words
-from raycomp.config.change import call_own, load_own, name_own
+from raycomp.config.commands import call_own, load_own, name_own
 from raycomp.data.files import Folder
 from raycomp.evaluation.benchmarks import choice
 from raycomp.evaluation.benchmarks.choice import Choice, is_text, read_json, read_lines, take, take_texts
