@@ -41,8 +41,16 @@ from raycomp.config import ModelConfig, UserError
 from raycomp.config.options import say_if_slow
 from raycomp.core.alignment import has_unit_length, normalise
 from raycomp.core.packing import PackedPass, cut_segments, may_attend, pack
-from raycomp.models import architecture, hub, stated
-from raycomp.models.architecture import LIBRARIES_FAIL, ScorerSpec, one_line, say_bad
+from raycomp.models import architecture, stated
+from raycomp.models.architecture import (
+    LIBRARIES_FAIL,
+    ScorerSpec,
+    announce_download,
+    ask_once,
+    one_line,
+    say_bad,
+    say_unreachable,
+)
 from raycomp.models.device import Device, Graph, Sent, compiling
 from raycomp.models.images import ImageSpec
 from raycomp.models.stated import SIGLIP, ClipConfig
@@ -163,9 +171,9 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
             f"{config.said_weights}: must be a file, random:SEED or a tag of {found.name}; "
             f"its tags are {', '.join(known) or 'none'}"
         )
-    with hub.ask_once(tag is not None or _needs_hub(found)) as answers:
+    with ask_once(tag is not None or _needs_hub(found)) as answers:
         if tag and answers:
-            hub.announce_download(tag, f"the weights {config.weights!r} of {found.name}")
+            announce_download(tag, f"the weights {config.weights!r} of {found.name}")
         name = config.model if is_hub else _register(found)
         with _seeded_and_quiet(0):
             if is_hub:
@@ -195,7 +203,7 @@ def _create(config: ClipConfig, with_bias: bool = False) -> torch.nn.Module:
                 if isinstance(error, UserError):
                     raise UserError(f"{blamed}: {error}") from error
                 of_model = f" of {found.name}" if blamed == config.said_weights else ""
-                why = one_line(error) if answers else hub.say_unreachable()
+                why = one_line(error) if answers else say_unreachable()
                 option = config.said_weights.partition("=")[0]
                 raise ValueError(
                     f"{blamed}{of_model}: cannot be loaded ({why}); name a checkpoint of this model, or try "
@@ -304,12 +312,12 @@ def load_tokenizer(config: ClipConfig) -> Any:
     """
     found = _resolve(config)
     name = f"local-dir:{found.tokenizer}" if found.tokenizer else config.model
-    with hub.ask_once(_needs_hub(found) and not found.tokenizer) as answers, _seeded_and_quiet(0):
+    with ask_once(_needs_hub(found) and not found.tokenizer) as answers, _seeded_and_quiet(0):
         try:
             is_named = not found.tokenizer and found.architecture is not None
             return open_clip.get_tokenizer(_register(found) if is_named else name)
         except LIBRARIES_FAIL as error:
-            why = one_line(error) if answers else hub.say_unreachable()
+            why = one_line(error) if answers else say_unreachable()
             raise ValueError(
                 f"{config.said_model}: its tokenizer could not be downloaded or read; connect to the model "
                 f"hub once, or name a model with CLIP's own tokenizer ({why})"

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from raycomp.config import UserError
-from raycomp.models import hub
-from raycomp.models.architecture import LIBRARIES_FAIL, one_line
+from raycomp.models.architecture import LIBRARIES_FAIL, ask_once, one_line, say_unreachable
 
 
 def render_chats(
@@ -30,11 +29,11 @@ def render_chats(
     from jinja2 import TemplateError
 
     said = f"llm.model={model!r}"
-    with hub.ask_once(not Path(model).is_dir()) as answers:
+    with ask_once(not Path(model).is_dir()) as answers:
         try:
             tokenizer = _load_tokenizer(model, revision, trust_remote_code)
         except LIBRARIES_FAIL as error:
-            why = one_line(error) if answers else hub.say_unreachable()
+            why = one_line(error) if answers else say_unreachable()
             raise UserError(f"{said}: no tokenizer can be loaded ({why})") from error
     try:
         texts = [
