@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from raycomp.core.near import LEAST_LIKENESS, PLAIN_HASHES, HashIndex, hash_view, measure_likeness
-from raycomp.models.images import decode_image, list_views, make_thumbnail, shrink
+from raycomp.core.near import LEAST_LIKENESS, PLAIN_HASHES, HashIndex, measure_likeness
+from raycomp.models.images import decode_image, hash_view, list_views, make_thumbnail, shrink
 
 MOST_PIXELS = 178_956_970
 _ENDS = (".jpg", ".jpeg", ".png")

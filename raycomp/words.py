@@ -14,7 +14,7 @@ IMAGE_ID = "image_id"
 IMAGE_SHA256 = "image_sha256"
 ORIGINAL_WIDTH = "original_width"
 ORIGINAL_HEIGHT = "original_height"
-# What a picture and a caption are like: core/near.py.
+# What a picture and a caption are like: models/images.py.
 BRIGHTNESS, COLOURFULNESS, SHARPNESS = "brightness", "colourfulness", "sharpness"
 PERCEPTUAL_HASH, PIXELS_HASH = "perceptual_hash", "pixels_hash"
 CAPTION_WORDS, CAPTION_LANGUAGE = "caption_words", "caption_language"

@@ -1,82 +1,14 @@
-"""What two sets of samples share: the same images and texts, and near-duplicates.
+"""Near-duplicates: pictures by the bits of their hashes, embeddings by their cosines, groups and neighbours.
 
-The same: a key is the first 16 bytes of a SHA-256, of an image's bytes or of a text after ``normalise_text``.
-Known keys are sorted, each once; parts that are read separately are merged. Memory is 16 bytes for each known
-key; the queried keys can come in blocks of any size.
+A thumbnail is a grey picture of 16 x 16 pixels, uint8 [256]; hashes are those of ``hash_view``. All results
+depend on the set of rows alone.
 
-- An image on both sides is shared, with any text: a model that learned from it has seen the evidence of the
-  answer, and another caption or box does not change that. A copy that was resized or encoded again has other
-  bytes and is not found, so a count is a lower bound.
-- A text on both sides is counted separately and makes no sample shared: all images of a class have the same
-  prompts, and short captions repeat by chance. A known text still has to be found for a new image.
-- An entry without a key, such as an unreadable image, is not shared.
-
-Near: a view is the whole upright picture averaged to 32 x 32 pixels, uint8 [32, 32, 3], RGB; a thumbnail is a
-grey picture of 16 x 16 pixels, uint8 [256]. All results depend on the set of rows alone.
-
-V views of an index, U distinct hashes, N rows or queried samples, T texts, K known keys, D dimensions, E
-pairs of rows, P pairs of image and text.
+V views of an index, U distinct hashes, N rows or queried samples, D dimensions, E pairs of rows.
 """
 
-import hashlib
-import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-
-from raycomp.core.selection import KEY, find_keys
-
-VIEW_SIDE = 32
-HASH_BITS = 64
-_LOW = 8
-_LUMA = np.array([0.299, 0.587, 0.114])
-# Every fourth row is enough for the variance, at a quarter of the time.
-_ROW_STEP = 4
-
-
-class Look(NamedTuple):
-    """Measures of a picture; a perceptual hash is not a measure, so it stands apart."""
-
-    brightness: float
-    """Mean luma, 0 (black) to 1 (white)."""
-    colourfulness: float
-    """M^(3) of Hasler and Suesstrunk 2003, from 0 (grey); about 60 and more is vivid."""
-    sharpness: float
-    """Variance of the Laplacian of the green channel of the model's pixels, over every fourth row. A blurred
-    picture has a small one."""
-
-
-def measure_look(view: np.ndarray, pixels: np.ndarray) -> Look:
-    """Return the measures of a picture from its view and its prepared pixels, uint8 [H, W, 3]."""
-    red, green, blue = np.moveaxis(view.astype(np.float64), 2, 0)
-    red_green, yellow_blue = red - green, (red + green) / 2 - blue
-    spread = np.hypot(red_green.std(), yellow_blue.std())
-    colour = spread + 0.3 * np.hypot(red_green.mean(), yellow_blue.mean())
-    brightness = float((view @ _LUMA).mean() / 255)
-    return Look(brightness, float(colour), measure_sharpness(pixels))
-
-
-def measure_sharpness(pixels: np.ndarray) -> float:
-    """Return the variance of the 4-neighbour Laplacian of green, uint8 [H, W, 3]; 0 below 3 x 3 pixels."""
-    green = pixels[:, :, 1].astype(np.int16)
-    above, row, below = (green[at : at + len(green) - 2 : _ROW_STEP] for at in (0, 1, 2))
-    laplacian = row[:, :-2] + row[:, 2:] + above[:, 1:-1] + below[:, 1:-1] - 4 * row[:, 1:-1]
-    return float(laplacian.var()) if laplacian.size else 0.0
-
-
-def hash_view(view: np.ndarray) -> int:
-    """Return the 64-bit perceptual hash of a view: which of its 8 x 8 lowest frequencies exceed their median.
-
-    pHash as in the package imagehash (cosine transform of a 32 x 32 grey picture, row by row from the most
-    significant bit), of an area average. Similar pictures differ in few bits; a picture of one colour has the
-    hash of all others of one colour.
-    """
-    from scipy.fft import dctn  # commands that decode nothing do not need it
-
-    low = dctn(np.rint(view @ _LUMA))[:_LOW, :_LOW].round(6)
-    return int.from_bytes(np.packbits(low > np.median(low)).tobytes())
-
 
 THUMBNAIL = 16
 LEAST_LIKENESS = 0.95
@@ -304,85 +236,3 @@ def _open_lists(embedding_ND: np.ndarray, seed: int) -> Any:
         index.add(embedding_ND[start : start + _VALUES // dim].astype(np.float32))
     index.nprobe = _PROBES
     return index
-
-
-NO_KEY = b""
-"""The key of entries that cannot be compared: 16 zero bytes."""
-
-
-class Known(NamedTuple):
-    """The training side, the result of ``merge_keys``."""
-
-    image_K: np.ndarray
-    text_K: np.ndarray
-
-
-class Shared(NamedTuple):
-    """The overlap of a test side with the training side."""
-
-    num_images: int
-    """Samples of the test that have an image."""
-    images: int
-    """Those of them whose image is shared: the leaks."""
-    num_texts: int
-    """Texts of the test, each once."""
-    texts: int
-    """Those of them that are shared, with any image."""
-
-    @property
-    def share(self) -> float:
-        """The share of samples whose image is shared; 0 without samples."""
-        return self.images / self.num_images if self.num_images else 0.0
-
-
-def key_images(sha256s: Sequence[str | None]) -> np.ndarray:
-    """Return the keys (N,) of images by the hex digits of their SHA-256; NO_KEY for None."""
-    return np.array([bytes.fromhex(one[:32]) if one else NO_KEY for one in sha256s], KEY)
-
-
-def key_texts(texts: Sequence[str | None]) -> np.ndarray:
-    """Return the keys (T,) of texts; NO_KEY for None and for texts without content."""
-    plain = [normalise_text(text) if text else "" for text in texts]
-    return np.array([hashlib.sha256(one.encode()).digest()[:16] if one else NO_KEY for one in plain], KEY)
-
-
-def normalise_text(text: str) -> str:
-    """Return a canonical text: different spellings of the same words become equal.
-
-    Unicode NFKC and full case folding; white space collapsed; punctuation removed at both ends, such as a
-    final full stop. Punctuation inside stays: "black, white" and "black white" are two texts. Characters that
-    cannot be encoded become "?".
-    """
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    words = " ".join(folded.encode("utf-8", "replace").decode().split())
-    return words.strip("".join(one for one in {*words} if one == " " or unicodedata.category(one)[0] == "P"))
-
-
-def merge_keys(parts: Iterable[np.ndarray]) -> np.ndarray:
-    """Return all keys of the parts, sorted, each once, without NO_KEY."""
-    found = np.unique(np.concatenate([np.zeros(0, KEY), *parts]))
-    return found[found != NO_KEY]
-
-
-def merge_known(parts: Sequence[Known]) -> Known:
-    """Return several training sides as one."""
-    return Known(merge_keys(one.image_K for one in parts), merge_keys(one.text_K for one in parts))
-
-
-def find_shared(known_K: np.ndarray, key_N: np.ndarray) -> np.ndarray:
-    """Return which keys are among the known ones, bool (N,)."""
-    return (find_keys(known_K, key_N) >= 0) & (key_N != NO_KEY)
-
-
-def count_shared(known: Known, image_N: np.ndarray, text_T: np.ndarray) -> Shared:
-    """Return the known part of a test: its samples' images (N,), and its texts (T,), which may repeat."""
-    own_T = merge_keys([text_T])
-    images, texts = find_shared(known.image_K, image_N), find_shared(known.text_K, own_T)
-    return Shared(int((image_N != NO_KEY).sum()), int(images.sum()), len(own_T), int(texts.sum()))
-
-
-def join_keys(image_P: np.ndarray, text_P: np.ndarray) -> np.ndarray:
-    """Return one key (P,) for each image with its text, 32 bytes; NO_KEY if either has none."""
-    halves = [np.ascontiguousarray(one).view(np.uint8).reshape(-1, KEY.itemsize) for one in (image_P, text_P)]
-    pair_P = np.concatenate(halves, axis=1).view(f"S{2 * KEY.itemsize}").reshape(-1)
-    return np.where((image_P != NO_KEY) & (text_P != NO_KEY), pair_P, NO_KEY)

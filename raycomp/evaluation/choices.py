@@ -18,7 +18,7 @@ import pyarrow as pa
 from raycomp import words
 from raycomp.config.options import ColumnsConfig
 from raycomp.core import selection
-from raycomp.core.near import find_shared, key_images, merge_keys
+from raycomp.core.selection import find_shared, key_images, merge_keys
 from raycomp.data.files import Folder
 from raycomp.data.inputs import ShardPath, expand_input
 from raycomp.data.parquet import add_columns, to_matrix

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import changed_options
-from raycomp.core.near import Known, count_shared, key_texts, merge_keys
-from raycomp.core.selection import KEY
+from raycomp.core.selection import KEY, Known, count_shared, key_texts, merge_keys
 from raycomp.data.files import CHECKPOINT, WEIGHTS, Folder, absolute_uri, check_writable
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import readable, write_table

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raycomp.core.near import THUMBNAIL, key_images, merge_keys
-from raycomp.core.selection import find_keys, parse_uids, to_keys
+from raycomp.core.near import THUMBNAIL
+from raycomp.core.selection import find_keys, key_images, merge_keys, parse_uids, to_keys
 from raycomp.curation.config import DecontaminateConfig
 from raycomp.curation.outputs import read_subset
 from raycomp.curation.select.marks import OPTION, fingerprint_index, list_marked, read_index

@@ -48,7 +48,7 @@ from raycomp.config import (
     to_dict,
 )
 from raycomp.config.commands import name_command
-from raycomp.core.near import Shared
+from raycomp.core.selection import Shared
 from raycomp.data import files, runs
 from raycomp.data.files import Folder
 from raycomp.data.reader import Shards, explain_faults

@@ -24,8 +24,7 @@ from raycomp.config import DryRun, ModelConfig
 from raycomp.config.commands import fingerprint_own
 from raycomp.config.options import check
 from raycomp.core.epochs import EpochPlan
-from raycomp.core.near import Known, key_images, key_texts, merge_keys, merge_known
-from raycomp.core.selection import KEY
+from raycomp.core.selection import KEY, Known, key_images, key_texts, merge_keys, merge_known
 from raycomp.data import files
 from raycomp.data.files import Folder
 from raycomp.data.inputs import check_output, count_bytes, with_absolute_paths

@@ -18,8 +18,16 @@ import pyarrow.compute as pc
 
 from raycomp.config import TooMuchBadData, UserError, exact_share
 from raycomp.config.options import read_share_or_none
-from raycomp.core.near import Known, find_shared, key_images, key_texts
-from raycomp.core.selection import find_keys, hash_uids, parse_uids, to_keys
+from raycomp.core.selection import (
+    Known,
+    find_keys,
+    find_shared,
+    hash_uids,
+    key_images,
+    key_texts,
+    parse_uids,
+    to_keys,
+)
 from raycomp.data.files import Folder
 from raycomp.data.parquet import read_columns, write_table
 from raycomp.run.work import map_files, map_tasks

@@ -14,7 +14,7 @@ from raycomp.config import UserError
 from raycomp.continual.data import Split
 from raycomp.continual.layouts import Edit
 from raycomp.continual.streams.sources import Member, Source, StreamSample
-from raycomp.core import near
+from raycomp.core import selection
 from raycomp.core.selection import KEY
 from raycomp.data.inputs import ShardPath
 from raycomp.data.parquet import to_matrix
@@ -57,7 +57,7 @@ class StreamSamples:
     @property
     def keys(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the keys of the good samples' images and of their captions, (N,) each."""
-        return self.key_N[self.is_good_N], near.key_texts([one.caption for one in self.good])
+        return self.key_N[self.is_good_N], selection.key_texts([one.caption for one in self.good])
 
 
 def find_samples(source: Source, pictures: Pictures) -> StreamSamples:
@@ -73,7 +73,7 @@ def find_samples(source: Source, pictures: Pictures) -> StreamSamples:
             place = pictures.place[sample.picture]
             rows.append((sample, pictures.status_M[place], pictures.image_MD[place], pictures.key_M[place]))
         else:
-            rows.append((sample, words.NO_IMAGE, blank_D, near.NO_KEY))
+            rows.append((sample, words.NO_IMAGE, blank_D, selection.NO_KEY))
     return StreamSamples(
         source.said,
         tuple(sample for sample, *_ in rows),
@@ -234,25 +234,25 @@ def find_leaks(stream: str, trains: Named, tests: Named) -> list[Leak]:
     them.
     """
     known = {
-        task: near.Known(*(near.merge_keys([keys]) for keys in samples.keys))
+        task: selection.Known(*(selection.merge_keys([keys]) for keys in samples.keys))
         for task, samples in trains.items()
     }
-    everything = near.merge_known(list(known.values()))
+    everything = selection.merge_known(list(known.values()))
     leaks = []
     for task, samples in tests.items():
         image_N, text_N = samples.keys
-        counts = {name: int(near.find_shared(one.image_K, image_N).sum()) for name, one in known.items()}
+        counts = {name: int(selection.find_shared(one.image_K, image_N).sum()) for name, one in known.items()}
         own = {name: count for name, count in counts.items() if count}
         shared = [*own] if len(own) == 1 else [f"{name} ({count:,})" for name, count in own.items()]
         train = f"the training images of {', '.join(shared) or 'all tasks'}"
-        leaks.append(Leak(f"{stream}, {task}", train, near.count_shared(everything, image_N, text_N)))
+        leaks.append(Leak(f"{stream}, {task}", train, selection.count_shared(everything, image_N, text_N)))
     return leaks
 
 
 def drop_shared(trains: Iterable[StreamSamples], test: StreamSamples) -> StreamSamples:
     """Return a test whose good samples are contaminated if a training half has their image."""
-    known_K = near.merge_keys(one.key_N[one.is_good_N] for one in trains)
-    is_shared_N = near.find_shared(known_K, test.key_N)
+    known_K = selection.merge_keys(one.key_N[one.is_good_N] for one in trains)
+    is_shared_N = selection.find_shared(known_K, test.key_N)
     statuses = np.where(is_shared_N & test.is_good_N, words.CONTAMINATED, np.array(test.status_N, object))
     return replace(test, status_N=tuple(statuses.tolist()))
 
@@ -266,14 +266,14 @@ def find_repeats(half: str, tasks: Named) -> list[dict[str, Any]]:
     before: dict[str, np.ndarray] = {}
     repeats: list[dict[str, Any]] = []
     for name, samples in tasks.items():
-        pair_N = near.join_keys(*samples.keys)
-        found = {other: near.find_shared(known, pair_N) for other, known in before.items()}
+        pair_N = selection.join_keys(*samples.keys)
+        found = {other: selection.find_shared(known, pair_N) for other, known in before.items()}
         own = [other for other, is_shared_N in found.items() if is_shared_N.any()]
         if own:
             num = int(np.logical_or.reduce([found[other] for other in own]).sum())
             counts = {"num_samples": len(pair_N), "samples": num}
             repeats.append({"task": name, "before": own, "half": half, **counts})
-        before[name] = near.merge_keys([pair_N])
+        before[name] = selection.merge_keys([pair_N])
     return repeats
 
 

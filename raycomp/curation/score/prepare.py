@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from raycomp import words
 from raycomp.config import ParserConfig, ScorerConfig
-from raycomp.core.near import VIEW_SIDE, hash_view, measure_look
 from raycomp.core.selection import from_keys
 from raycomp.curation.config import AttributeConfig, NonceConfig
 from raycomp.curation.score.columns import to_text
@@ -24,7 +23,7 @@ from raycomp.curation.select.filters import KEYS_MATCHED, REMOVED_CONTENT, blank
 from raycomp.data import parquet
 from raycomp.language.phrases import make_counterfactual
 from raycomp.models.architecture import NonceMaker, ScorerSpec, load_tokens, place_ids
-from raycomp.models.images import ImageFault, prepare_viewed
+from raycomp.models.images import VIEW_SIDE, ImageFault, hash_view, measure_look, prepare_viewed
 from raycomp.models.parser import MAX_CHARACTERS, Parser, load_languages, load_parser, name_language
 from raycomp.models.resize import resize_picture
 from raycomp.run.executor import RESIZED_BY
