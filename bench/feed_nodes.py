@@ -29,7 +29,7 @@ from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raycomp.config import ClusterConfig, ModelConfig
-from raycomp.core.epochs import EpochPlan
+from raycomp.core.batches import EpochPlan
 from raycomp.data.files import Folder
 from raycomp.data.samples import write_tar
 from raycomp.models.images import ImageSpec

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from raycomp.core.epochs import slice_of
+from raycomp.core.batches import slice_of
 from raycomp.core.losses import ceclip_parts, clip_loss, negclip_loss, siglip_loss, triplet_loss
 
 SCALE = 1 / 0.07

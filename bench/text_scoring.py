@@ -25,7 +25,7 @@ from torch import Tensor
 
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.alignment import normalise
-from raycomp.core.packing import cut_segments
+from raycomp.core.batches import cut_segments
 from raycomp.curation.config import AttributeConfig, NonceConfig
 from raycomp.curation.score.prepare import parse
 from raycomp.data.parquet import COUNTERFACTUALS, TOKENS, to_matrix

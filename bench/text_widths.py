@@ -24,8 +24,8 @@ import pyarrow as pa
 import torch
 
 from raycomp.config import ScorerConfig
+from raycomp.core.batches import PackedPass, cut_segments, pack
 from raycomp.core.metrics import student_95
-from raycomp.core.packing import PackedPass, cut_segments, pack
 from raycomp.data.parquet import COUNTERFACTUALS, TOKENS, to_matrix
 from raycomp.models.clip import Clip
 

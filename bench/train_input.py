@@ -32,7 +32,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from jobs.real_photos import write_shards
 from raycomp.config import ClusterConfig, ModelConfig
-from raycomp.core.epochs import EpochPlan, slice_of
+from raycomp.core.batches import EpochPlan, slice_of
 from raycomp.data.files import Folder
 from raycomp.models.images import ImageSpec
 from raycomp.run.executor import use

@@ -53,7 +53,7 @@ def auc(positive_N: np.ndarray, negative_M: np.ndarray) -> float:
 class PairMoments:
     """Means, squared deviations and their product of two columns seen in pieces, float64.
 
-    Merges like ``attribution.Moments``: the bits repeat if the order of merging does.
+    Merges like ``alignment.Moments``: the bits repeat if the order of merging does.
     """
 
     count: int = 0
@@ -330,7 +330,7 @@ _EXACT = 1e-12
 class CrossMoments:
     """Count, means and centred cross products of columns seen in pieces, float64.
 
-    Merges like ``attribution.Moments``: the bits repeat if the order of merging does.
+    Merges like ``alignment.Moments``: the bits repeat if the order of merging does.
     """
 
     count: int

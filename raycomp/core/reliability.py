@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from raycomp.core.attribution import aggregate_drops, drop_per_displacement
+from raycomp.core.alignment import aggregate_drops, drop_per_displacement
 from raycomp.core.intervals import clustered_variance
 from raycomp.core.metrics import student_95
 from raycomp.core.probe import Interval, bootstrap_ratio

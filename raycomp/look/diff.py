@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from raycomp import words
 from raycomp.config import as_setting, flatten, to_dict
-from raycomp.core.attribution import Moments
+from raycomp.core.alignment import Moments
 from raycomp.core.intervals import holm
 from raycomp.core.metrics import BOTH, GAINED, LOST, Z_95, measure_shifts
 from raycomp.core.selection import find_keys, hash_uids, parse_uids, to_keys

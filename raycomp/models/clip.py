@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from raycomp.config import ModelConfig, UserError
 from raycomp.config.options import say_if_slow
 from raycomp.core.alignment import has_unit_length, normalise
-from raycomp.core.packing import PackedPass, cut_segments, may_attend, pack
+from raycomp.core.batches import PackedPass, cut_segments, may_attend, pack
 from raycomp.models import architecture, stated
 from raycomp.models.architecture import (
     LIBRARIES_FAIL,

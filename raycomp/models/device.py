@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from raycomp.config import UserError
-from raycomp.core.epochs import ahead
+from raycomp.core.batches import ahead
 from raycomp.models.architecture import one_line
 
 _BACKENDS = {

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from raycomp import words
 from raycomp.config import ScorerConfig
-from raycomp.core import attribution, reliability
+from raycomp.core import alignment, reliability
 from raycomp.core.metrics import share_interval
 from raycomp.core.selection import Threshold, hash_uids, keep_mask, parse_uids
 from raycomp.curation import config as curated
@@ -113,7 +113,7 @@ class PasResult:
     others_nonce: float
     """Number and mean drop of targets that have a nonce and lack another condition."""
     profile: dict[str, Any]
-    """Correlates of the score that ranks, as ``core.attribution.PasProfile``."""
+    """Correlates of the score that ranks, as ``core.alignment.PasProfile``."""
     extremes: list[dict[str, Any]]
     """For each class of words its number of targets, and how many captions' lowest and highest value it has,
     among captions with two or more; ``words``: the commonest words of the lowest."""
@@ -203,7 +203,7 @@ def _count(samples: Samples) -> tuple[list[list[dict[str, Any]]], np.ndarray, np
         np.array([p[name] for some in counted for p in some], np.float64) for name in ("drop", "displacement")
     )
     value_P = (
-        attribution.drop_per_displacement(drop_P, moved_P) if how.unit == words.PER_DISPLACEMENT else drop_P
+        alignment.drop_per_displacement(drop_P, moved_P) if how.unit == words.PER_DISPLACEMENT else drop_P
     )
     return counted, drop_P, moved_P, value_P
 
@@ -235,17 +235,17 @@ def _count_extremes(samples: Samples) -> list[dict[str, Any]]:
     ]
 
 
-def _profile(samples: Samples) -> attribution.PasProfile:
+def _profile(samples: Samples) -> alignment.PasProfile:
     """Return the correlates of the score that the curation ranked by."""
     how = samples.selection
     counted, drop_P, moved_P, value_P = _count(samples)
     offset_E = np.cumsum([0, *map(len, counted)])
-    score_N = samples.base_N + attribution.aggregate_drops(value_P, offset_E, how.aggregate)
-    moved_N = attribution.aggregate_drops(moved_P, offset_E, "mean")
+    score_N = samples.base_N + alignment.aggregate_drops(value_P, offset_E, how.aggregate)
+    moved_N = alignment.aggregate_drops(moved_P, offset_E, "mean")
     has_N = ~np.isnan(score_N)
     words_N = np.array([len(caption.split()) for caption in samples.captions], np.float64)
     text_N3 = np.column_stack([words_N, np.diff(offset_E), moved_N])
-    return attribution.profile_pas(
+    return alignment.profile_pas(
         samples.alignment_N[has_N], score_N[has_N], text_N3[has_N], drop_P, moved_P
     )
 
@@ -310,7 +310,7 @@ def _measure(samples: Samples, targets: list[_Target], other_N: np.ndarray, enco
         for drops, seen_ND in ((own, image_ND[rows]), (other, image_ND[other_N[rows]])):
             alignment_N = pair_cosine(seen_ND, caption_ND).numpy()
             drops.append(
-                attribution.pair_drop(alignment_N[row_T], pair_cosine(seen_ND[row_T], text_TD).numpy())
+                alignment.pair_drop(alignment_N[row_T], pair_cosine(seen_ND[row_T], text_TD).numpy())
             )
         moved.append(1 - pair_cosine(caption_ND[row_T], text_TD).numpy())
     return _Drops(np.concatenate(own), np.concatenate(other), np.concatenate(moved), number)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from raycomp.config import ClusterConfig, ModelConfig, ScorerConfig, UserError
-from raycomp.core.epochs import ahead
+from raycomp.core.batches import ahead
 from raycomp.data.files import ARCHITECTURE, RUN, Folder, is_dry_run
 from raycomp.data.parquet import let_pandas_in
 from raycomp.data.reader import read_again

@@ -23,7 +23,7 @@ from raycomp import words
 from raycomp.config import DryRun, ModelConfig
 from raycomp.config.commands import fingerprint_own
 from raycomp.config.options import check
-from raycomp.core.epochs import EpochPlan
+from raycomp.core.batches import EpochPlan
 from raycomp.core.selection import KEY, Known, key_images, key_texts, merge_keys, merge_known
 from raycomp.data import files
 from raycomp.data.files import Folder

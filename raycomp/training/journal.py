@@ -32,7 +32,7 @@ import pyarrow.json
 from raycomp.config import ClusterFailed, UserError, to_dict
 from raycomp.config.commands import flatten
 from raycomp.config.options import as_setting
-from raycomp.core.epochs import EpochPlan
+from raycomp.core.batches import EpochPlan
 from raycomp.data.files import Folder, forget_written, name_place, resolve
 from raycomp.models.images import ImageSpec
 from raycomp.training.config import TrainConfig

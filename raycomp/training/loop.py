@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from raycomp.config import ModelConfig, UserError
-from raycomp.core.epochs import ahead
+from raycomp.core.batches import ahead
 from raycomp.data.files import ARCHITECTURE, CHECKPOINT, WEIGHTS, WORK, Folder, new_path
 from raycomp.data.runs import fetch_model
 from raycomp.models.architecture import say_bad

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from raycomp import words
 from raycomp.config import ModelConfig, UserError
-from raycomp.core.epochs import EpochPlan, locate_rows
+from raycomp.core.batches import EpochPlan, locate_rows
 from raycomp.core.selection import count_keys, drop_duplicates, find_keys, parse_uids, to_keys
 from raycomp.curation.config import read_config
 from raycomp.curation.outputs import SIZES, read_sizes, read_subset

@@ -17,7 +17,7 @@ import pyarrow as pa
 import ray
 from ray.data import DataContext, ExecutionResources
 
-from raycomp.core.epochs import EpochPlan, locate_rows, slice_of
+from raycomp.core.batches import EpochPlan, locate_rows, slice_of
 from raycomp.data.inputs import count_bytes
 from raycomp.data.parquet import to_fixed_lists, to_matrix
 from raycomp.data.stores import TASK_RETRIES

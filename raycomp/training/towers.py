@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from raycomp.core.alignment import has_unit_length
-from raycomp.core.epochs import slice_of
+from raycomp.core.batches import slice_of
 from raycomp.models.adapters import add_adapters, freeze, merge_adapters
 from raycomp.models.clip import encode_text
 from raycomp.models.images import ImageSpec

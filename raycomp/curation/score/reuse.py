@@ -22,7 +22,7 @@ from pyarrow import fs
 
 from raycomp import words
 from raycomp.config.options import check
-from raycomp.core.epochs import ahead
+from raycomp.core.batches import ahead
 from raycomp.curation.config import PAS, CurateConfig, get_rule, make_selection
 from raycomp.curation.score.prepare import parse, prepare
 from raycomp.curation.select.filters import MATCHED, blank_rows, load_removed

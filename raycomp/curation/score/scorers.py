@@ -13,8 +13,7 @@ import torch
 
 from raycomp import words
 from raycomp.config import ScorerConfig
-from raycomp.core.alignment import has_unit_length, pair_cosine
-from raycomp.core.attribution import aggregate_drops, pair_drop
+from raycomp.core.alignment import aggregate_drops, has_unit_length, pair_cosine, pair_drop
 from raycomp.curation.score import columns as own_scorers
 from raycomp.curation.score.columns import OwnScorers
 from raycomp.curation.score.prepare import get_phrase_status

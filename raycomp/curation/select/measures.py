@@ -13,7 +13,7 @@ from raycomp import words
 from raycomp.config import UserError
 from raycomp.config.commands import call_own, is_own, load_own
 from raycomp.config.options import check, check_choice
-from raycomp.core.attribution import aggregate_drops, drop_per_displacement
+from raycomp.core.alignment import aggregate_drops, drop_per_displacement
 from raycomp.core.selection import parse_uids
 from raycomp.curation.config import (
     COLUMN_OF,

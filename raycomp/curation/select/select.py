@@ -29,7 +29,7 @@ import pyarrow as pa
 from raycomp import words
 from raycomp.config import exact_share
 from raycomp.config.options import check
-from raycomp.core.attribution import Moments
+from raycomp.core.alignment import Moments
 from raycomp.core.metrics import CrossMoments, LinearFit
 from raycomp.core.selection import (
     KthSearch,
