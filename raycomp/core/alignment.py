@@ -8,8 +8,8 @@ elementwise too and correctly rounded.
 
 Letters: B pairs or samples, D dimensions; P phrases of all samples, concatenated sample by sample; offset_E
 with E = B + 1 marks them, as in an Arrow list column: sample i has the phrases
-``offset_E[i]:offset_E[i + 1]``. A sample's K is the number of its phrases with a valid nonce; the drop of a phrase without one is NaN.
-For the correlates of PAS, N pairs that have one, P targets that have a drop.
+``offset_E[i]:offset_E[i + 1]``. A sample's K is the number of its phrases with a valid nonce; the drop of a
+phrase without one is NaN. For the correlates of PAS, N pairs that have one, P targets that have a drop.
 """
 
 from dataclasses import dataclass
