@@ -42,7 +42,7 @@ from bench.s3_requests import ENVIRONMENT, run_server, write_scorer
 from lab.worlds.samples import world_shards
 from raycomp.config import ClusterConfig, ScorerConfig
 from raycomp.curation.config import CurateConfig, PrepareConfig
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.table import Table
 from tests.faults.proxy import name_kind
 

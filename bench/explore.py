@@ -31,11 +31,10 @@ from raycomp.config import override_all
 from raycomp.core.selection import format_uids
 from raycomp.curation.config import CurateConfig
 from raycomp.data.files import Folder
-from raycomp.data.parquet import write_table
+from raycomp.data.parquet import aligned_schema, scores_schema, write_table
 from raycomp.data.runs import write_manifest
 from raycomp.data.samples import write_tar
 from raycomp.look.config import ExploreConfig
-from raycomp.schema import aligned_schema, scores_schema
 
 PER_FILE, DIM, TRIES = 100_000, 64, 5
 WORDS = [f"word{i}" for i in range(20_000)]

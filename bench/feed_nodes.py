@@ -33,7 +33,7 @@ from raycomp.core.batches import EpochPlan
 from raycomp.data.files import Folder
 from raycomp.data.samples import write_tar
 from raycomp.models.images import ImageSpec
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.training.journal import Course
 from raycomp.training.pairs import Drawing, Pairs, find_pairs, make_index

@@ -33,7 +33,7 @@ from raycomp.language.prompts import CAPTION_FORM, SCHEMAS
 from raycomp.negatives import vllm as engine
 from raycomp.negatives.ask import MESSAGES, PromptSource, ask, read_replies, sampling
 from raycomp.negatives.config import LlmConfig, NegativesConfig
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.words import KEY
 from tests.negatives.llm import make_prompts, write_tiny_model
 

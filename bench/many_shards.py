@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from bench.selector import peak_mb
 from raycomp.config import ClusterConfig
-from raycomp.run.executor import Part, Pass
-from raycomp.run.local import connect
+from raycomp.run.executor import Part, Pass, connect
 from raycomp.table import Table
 from raycomp.words import OK, POSITION, SHARD_ORDINAL, STATUS
 

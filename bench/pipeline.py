@@ -35,7 +35,7 @@ from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
 from raycomp.models.architecture import ScorerSpec, describe_scorer
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.words import ALIGNMENT, OK, STATUS, UID
 
 BLOCK_ROWS = 64

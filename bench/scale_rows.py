@@ -39,10 +39,9 @@ from raycomp.curation.score.score import mark_duplicates
 from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.select.select import choose, cut_pool, write_kept
 from raycomp.data.files import Folder
-from raycomp.data.parquet import write_table
-from raycomp.run.local import connect
+from raycomp.data.parquet import aligned_schema, scores_schema, write_table
+from raycomp.run.executor import connect
 from raycomp.run.work import map_tasks
-from raycomp.schema import aligned_schema, scores_schema
 from raycomp.words import DUPLICATE_UID, OK, UID_CONFLICT
 
 SCHEMA = scores_schema(aligned_schema(1, "float16"))

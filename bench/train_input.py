@@ -35,8 +35,8 @@ from raycomp.config import ClusterConfig, ModelConfig
 from raycomp.core.batches import EpochPlan, slice_of
 from raycomp.data.files import Folder
 from raycomp.models.images import ImageSpec
-from raycomp.run.executor import use
-from raycomp.run.local import Local, connect
+from raycomp.run.executor import connect, use
+from raycomp.run.local import Local
 from raycomp.training.config import FitConfig, TrainConfig
 from raycomp.training.journal import Course
 from raycomp.training.pairs import Drawing, Pairs, find_pairs, make_index, read_batches

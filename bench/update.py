@@ -44,11 +44,10 @@ from raycomp.curation.select.measures import ScoresFile
 from raycomp.curation.update import update
 from raycomp.data.files import Folder
 from raycomp.data.inputs import describe_shards
-from raycomp.data.parquet import write_table
+from raycomp.data.parquet import aligned_schema, scores_schema, write_table
 from raycomp.data.samples import write_tar
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.run.run import start_run
-from raycomp.schema import aligned_schema, scores_schema
 
 SCHEMA = scores_schema(aligned_schema(1, "float16"))
 _INPUT = pa.schema([("uid", pa.string()), ("caption", pa.string()), ("image", pa.binary())])

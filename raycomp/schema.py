@@ -62,62 +62,6 @@ PICTURE_SCHEMA = pa.schema(
 CAPTION_SCHEMA = pa.schema([(words.CAPTION_WORDS, pa.int32()), (words.CAPTION_LANGUAGE, pa.string())])
 
 
-def aligned_schema(
-    embedding_dim: int,
-    embedding_dtype: str,
-    extra_columns: tuple[str, ...] = (),
-    own_columns: Sequence[pa.Field] = (),
-) -> pa.Schema:
-    """Return the schema of a shard's rows after alignment; ``embedding_dtype`` is float32 or float16.
-
-    ``alignment`` and ``image_embedding`` are null on bad and duplicate rows. ``own_columns``: those of the
-    user's scorers.
-    """
-    value = {"float32": pa.float32(), "float16": pa.float16()}[embedding_dtype]
-    return pa.schema(
-        [
-            (words.UID, pa.string()),
-            (words.KEY, pa.string()),
-            (words.SHARD, pa.string()),
-            (words.POSITION, pa.int32()),
-            (words.OFFSET, pa.int64()),
-            (words.URL, pa.string()),
-            (words.IMAGE_SHA256, pa.string()),
-            (words.ORIGINAL_WIDTH, pa.int32()),
-            (words.ORIGINAL_HEIGHT, pa.int32()),
-            *PICTURE_SCHEMA,
-            (words.CAPTION, pa.string()),
-            *CAPTION_SCHEMA,
-            (words.STATUS, pa.string()),
-            (words.ALIGNMENT, pa.float32()),
-            (words.IMAGE_EMBEDDING, pa.list_(value, embedding_dim)),
-            *((name, pa.string()) for name in extra_columns),
-            *own_columns,
-        ]
-    )
-
-
-def attributed_schema(with_content: bool = False) -> pa.Schema:
-    """Return the columns that attribution adds: phrases, and adjectives, verbs and relation words.
-
-    The latter, as ``content_words``, only where they are measured.
-    """
-    content = [(words.CONTENT_WORDS, pa.list_(PHRASE_TYPE))] if with_content else []
-    scores = [(words.MEAN_PAS, pa.float32()), (words.PHRASES, pa.list_(PHRASE_TYPE))]
-    return pa.schema([(words.POSITION, pa.int32()), (words.STATUS, pa.string()), *scores, *content])
-
-
-def scores_schema(aligned: pa.Schema, with_content: bool = False) -> pa.Schema:
-    """Return the schema of a ``scores/`` file: the aligned columns, mean PAS and phrases after alignment.
-
-    ``phrases`` and ``mean_pas`` are null on rows that were not attributed. ``mean_pas`` is over the phrases
-    of class HEAD, null where none of them has a valid nonce.
-    """
-    at = aligned.get_field_index(words.ALIGNMENT) + 1
-    added = [one for one in attributed_schema(with_content) if one.name not in (words.POSITION, words.STATUS)]
-    return pa.schema([*list(aligned)[:at], *added, *list(aligned)[at:]])
-
-
 # One hard negative of a caption. After several ``calls`` ``op`` and ``kind`` are joined by "+" in the order
 # applied; ``source`` is the engine that wrote it; ``similarity`` is cos(g(caption), g(text)) of the scorer's
 # text encoder, null without ranking; ``concepts`` are the edited concepts, in order; ``image_drop`` =

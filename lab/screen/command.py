@@ -19,7 +19,7 @@ from lab.screen.tables import (
 from raycomp.data.files import Folder, absolute_uri, check_writable
 from raycomp.data.runs import digest
 from raycomp.report.page import cut_out, intervals, render_page
-from raycomp.run.local import connect, say_many
+from raycomp.run.executor import connect, say_many
 from raycomp.run.run import Run, Say, say_count, start_run
 from raycomp.run.work import map_some
 from raycomp.words import OK

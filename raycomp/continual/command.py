@@ -24,7 +24,7 @@ from raycomp.evaluation.seeds import CONTINUAL_RUNS
 from raycomp.models.architecture import describe_scorer, fingerprint_scorer
 from raycomp.models.parser import fingerprint_parser
 from raycomp.report.page import cut_out, intervals, render_page
-from raycomp.run.local import Session, connect, say_many
+from raycomp.run.executor import Session, connect, say_many
 from raycomp.run.run import Run, Say, command_line, say_count, start_run
 from raycomp.run.work import map_some
 from raycomp.words import OK

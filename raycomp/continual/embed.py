@@ -20,8 +20,8 @@ from raycomp.data.runs import TIMES, digest, fetch_model, find_model
 from raycomp.evaluation.choices import Picture, Pictures
 from raycomp.evaluation.embed import Embedder, embed_pictures, embed_texts
 from raycomp.models.architecture import describe_scorer
+from raycomp.run.executor import Session
 from raycomp.run.lease import queue_lease
-from raycomp.run.local import Session
 from raycomp.run.run import Run, Say, check_bad_rows, describe_dropped
 from raycomp.run.work import map_some
 from raycomp.table import group_by

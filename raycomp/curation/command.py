@@ -39,8 +39,7 @@ from raycomp.language.phrases import REASONS
 from raycomp.models import architecture, parser
 from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.run import run as running
-from raycomp.run.executor import Stats
-from raycomp.run.local import connect
+from raycomp.run.executor import Stats, connect
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.work import map_files, map_tasks
 from raycomp.table import Column, Table

@@ -22,10 +22,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.lib import _pandas_api
 
+from raycomp import words
 from raycomp.config import UserError
 from raycomp.data.files import new_file, resolve, resolve_file
 from raycomp.models.parser import MAX_CHARACTERS
-from raycomp.schema import SAMPLE_SCHEMA, aligned_schema, scores_schema
+from raycomp.schema import CAPTION_SCHEMA, PHRASE_TYPE, PICTURE_SCHEMA, SAMPLE_SCHEMA
 from raycomp.words import IMAGE, IMAGE_SHA256, PIXELS, SCORE, SHARD, STATUS
 
 # Columns that only stages of curation exchange; they are written to no file.
@@ -64,6 +65,62 @@ def let_pandas_in() -> None:
     """Restore PyArrow's knowledge of pandas, where it is installed."""
     with suppress(ImportError):
         _ = _pandas_api.pd
+
+
+def aligned_schema(
+    embedding_dim: int,
+    embedding_dtype: str,
+    extra_columns: tuple[str, ...] = (),
+    own_columns: Sequence[pa.Field] = (),
+) -> pa.Schema:
+    """Return the schema of a shard's rows after alignment; ``embedding_dtype`` is float32 or float16.
+
+    ``alignment`` and ``image_embedding`` are null on bad and duplicate rows. ``own_columns``: those of the
+    user's scorers.
+    """
+    value = {"float32": pa.float32(), "float16": pa.float16()}[embedding_dtype]
+    return pa.schema(
+        [
+            (words.UID, pa.string()),
+            (words.KEY, pa.string()),
+            (words.SHARD, pa.string()),
+            (words.POSITION, pa.int32()),
+            (words.OFFSET, pa.int64()),
+            (words.URL, pa.string()),
+            (words.IMAGE_SHA256, pa.string()),
+            (words.ORIGINAL_WIDTH, pa.int32()),
+            (words.ORIGINAL_HEIGHT, pa.int32()),
+            *PICTURE_SCHEMA,
+            (words.CAPTION, pa.string()),
+            *CAPTION_SCHEMA,
+            (words.STATUS, pa.string()),
+            (words.ALIGNMENT, pa.float32()),
+            (words.IMAGE_EMBEDDING, pa.list_(value, embedding_dim)),
+            *((name, pa.string()) for name in extra_columns),
+            *own_columns,
+        ]
+    )
+
+
+def attributed_schema(with_content: bool = False) -> pa.Schema:
+    """Return the columns that attribution adds: phrases, and adjectives, verbs and relation words.
+
+    The latter, as ``content_words``, only where they are measured.
+    """
+    content = [(words.CONTENT_WORDS, pa.list_(PHRASE_TYPE))] if with_content else []
+    scores = [(words.MEAN_PAS, pa.float32()), (words.PHRASES, pa.list_(PHRASE_TYPE))]
+    return pa.schema([(words.POSITION, pa.int32()), (words.STATUS, pa.string()), *scores, *content])
+
+
+def scores_schema(aligned: pa.Schema, with_content: bool = False) -> pa.Schema:
+    """Return the schema of a ``scores/`` file: the aligned columns, mean PAS and phrases after alignment.
+
+    ``phrases`` and ``mean_pas`` are null on rows that were not attributed. ``mean_pas`` is over the phrases
+    of class HEAD, null where none of them has a valid nonce.
+    """
+    at = aligned.get_field_index(words.ALIGNMENT) + 1
+    added = [one for one in attributed_schema(with_content) if one.name not in (words.POSITION, words.STATUS)]
+    return pa.schema([*list(aligned)[:at], *added, *list(aligned)[at:]])
 
 
 def check_extra_columns(names: tuple[str, ...]) -> None:

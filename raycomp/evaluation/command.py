@@ -28,7 +28,7 @@ from raycomp.evaluation.results import Line, Margin, compute_outcomes, make_line
 from raycomp.models.architecture import ScorerSpec, describe_scorer, fingerprint_scorer, list_cut
 from raycomp.report.page import render_page
 from raycomp.run import run as runs
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.run.run import Leak, Run, Say, say_count, start_run
 from raycomp.table import Estimate, plain, write_cell, write_csv
 from raycomp.training.command import LOSS, draw_metric, identify_trained, read_trained

@@ -28,8 +28,7 @@ from raycomp.evaluation.choices import Evaluation, Needs, Picture, Pictures, Tex
 from raycomp.evaluation.config import EvaluateConfig
 from raycomp.models.architecture import ScorerSpec, load_tokens
 from raycomp.models.images import ImageFault, prepare_image
-from raycomp.run.executor import CPUS, SCORERS, Part, Pass, Stage, Stats, merge_parts
-from raycomp.run.local import Session
+from raycomp.run.executor import CPUS, SCORERS, Part, Pass, Session, Stage, Stats, merge_parts
 from raycomp.run.run import check_bad_pictures, describe_dropped, note_examples
 from raycomp.run.work import Phase
 

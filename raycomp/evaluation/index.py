@@ -39,7 +39,7 @@ from raycomp.evaluation.results import Line, choose_main, compute_outcomes, make
 from raycomp.evaluation.retrieval import Retrieval
 from raycomp.language.overlap import find_source_ids, normalise_caption
 from raycomp.models.images import ImageFault, decode_image, list_views
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.run.run import Say, check_bad_pictures, refuse_early, say_count, start_run
 from raycomp.run.work import map_tasks
 from raycomp.table import Cell, Column, Estimate, Table, plain, write_cell

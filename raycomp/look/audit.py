@@ -26,13 +26,13 @@ from raycomp.data import inputs
 from raycomp.data.expression import evaluate, find_columns
 from raycomp.data.files import absolute_uri, check_writable
 from raycomp.data.inputs import ShardPath
-from raycomp.data.parquet import new_groups, read_columns
+from raycomp.data.parquet import aligned_schema, new_groups, read_columns
 from raycomp.data.reader import check_tables, read_shard
 from raycomp.data.runs import digest, order_reasons
 from raycomp.look.config import AuditConfig
 from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.report.page import render_page
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.run.run import (
     Run,
     Say,
@@ -43,7 +43,6 @@ from raycomp.run.run import (
     start_run,
 )
 from raycomp.run.work import map_files, map_tasks
-from raycomp.schema import aligned_schema
 from raycomp.table import number, percent, write_csv
 
 LEAST_CAPTIONS = 10

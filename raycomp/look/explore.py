@@ -55,7 +55,7 @@ from raycomp.data.runs import SUBSET_KINDS, find_curation, identify, order_reaso
 from raycomp.data.samples import to_json_value
 from raycomp.look.config import UMAP, ExploreConfig
 from raycomp.report.page import INDEX_MARK, POLICY, Html, render_page, shrink_photo
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.work import map_files, map_tasks
 

@@ -39,7 +39,8 @@ from raycomp.negatives.captions import CaptionFile, load_captions
 from raycomp.negatives.config import LlmConfig, NegativesConfig
 from raycomp.negatives.write import list_prompts
 from raycomp.negatives.write_all import ROWS_WITH_REPLIES, Writing, name_parquet
-from raycomp.run.local import Session, cut
+from raycomp.run.executor import Session
+from raycomp.run.local import cut
 from raycomp.run.progress import Progress
 from raycomp.run.work import map_tasks
 from raycomp.words import KEY, SHARD_ORDINAL, UID

@@ -21,8 +21,7 @@ from raycomp.negatives.judges import fingerprint_frozen, is_by_row
 from raycomp.negatives.write import CUT, hash_prompts
 from raycomp.negatives.write_all import Writing, find_earlier, plan_rows, write_all
 from raycomp.run import run as running
-from raycomp.run.executor import Stats
-from raycomp.run.local import connect
+from raycomp.run.executor import Stats, connect
 from raycomp.run.run import Say
 from raycomp.run.work import map_files
 from raycomp.training.hard import find_images

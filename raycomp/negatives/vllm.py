@@ -29,7 +29,7 @@ from raycomp.models.architecture import one_line
 from raycomp.models.language_model import render_chats
 from raycomp.negatives import ask
 from raycomp.negatives.config import LlmConfig
-from raycomp.run.local import Session
+from raycomp.run.executor import Session
 from raycomp.run.ray_cluster import ItemSource, count_offered, read_metadata
 from raycomp.words import KEY, SHARD_ORDINAL
 

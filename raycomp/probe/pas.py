@@ -245,9 +245,7 @@ def _profile(samples: Samples) -> alignment.PasProfile:
     has_N = ~np.isnan(score_N)
     words_N = np.array([len(caption.split()) for caption in samples.captions], np.float64)
     text_N3 = np.column_stack([words_N, np.diff(offset_E), moved_N])
-    return alignment.profile_pas(
-        samples.alignment_N[has_N], score_N[has_N], text_N3[has_N], drop_P, moved_P
-    )
+    return alignment.profile_pas(samples.alignment_N[has_N], score_N[has_N], text_N3[has_N], drop_P, moved_P)
 
 
 def _list_targets(samples: Samples, controls: ControlWords, redraw: Redraw) -> Iterator[_Target]:

@@ -28,8 +28,7 @@ from raycomp.data.files import Folder
 from raycomp.data.stores import MAP_RETRIES, STORAGE_ERRORS
 from raycomp.models.deferred import IN_WORKER
 from raycomp.run import ray_cluster
-from raycomp.run.executor import use
-from raycomp.run.local import Session
+from raycomp.run.executor import Session, use
 from raycomp.run.progress import open_log
 
 LOG = ("logs", "ray.log")
@@ -115,7 +114,7 @@ def connect(
     dashboard: bool,
     gpus_per_scorer: float,
 ) -> Iterator[Session]:
-    """Join or start a cluster, as ``local.connect`` says, which calls it."""
+    """Join or start a cluster, as ``executor.connect`` says, which calls it."""
     if ray.is_initialized():
         with keep_log(out, check), ray_cluster.as_failed_cluster(), use(ray_cluster.OnRay(config.stall_s)):
             settle_data_context(config.stall_s)

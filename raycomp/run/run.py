@@ -54,9 +54,8 @@ from raycomp.data.files import Folder
 from raycomp.data.reader import Shards, explain_faults
 from raycomp.data.runs import FINISHED
 from raycomp.report.page import INDEX, link_index
-from raycomp.run.executor import GPU_KIND, GPUS, RESIZED_BY, SCORERS, Stats
+from raycomp.run.executor import GPU_KIND, GPUS, MOST_LOCAL_BYTES, RESIZED_BY, SCORERS, Stats
 from raycomp.run.lease import Lease, check_free, hold_lease
-from raycomp.run.local import MOST_LOCAL_BYTES
 from raycomp.run.progress import keep_events, log_event, name_bottleneck
 from raycomp.words import OK
 

@@ -22,8 +22,7 @@ from raycomp.data.runs import digest, fetch_model, find_model, list_scores, read
 from raycomp.evaluation.open import open_evaluations
 from raycomp.models.architecture import describe_scorer, fingerprint_scorer
 from raycomp.report.page import cut_out, render_page
-from raycomp.run.executor import Session, current
-from raycomp.run.local import connect, is_connected
+from raycomp.run.executor import Session, connect, current, is_connected
 from raycomp.run.run import Run, Say, start_run
 from raycomp.sweep import page, result, trials
 from raycomp.sweep.config import SweepConfig

@@ -33,7 +33,7 @@ from raycomp.data.runs import check_results, fetch_model, find_model, read_finis
 from raycomp.models.architecture import ScorerSpec, describe_scorer, fingerprint_scorer
 from raycomp.models.stated import HUB_CONFIG
 from raycomp.report.page import LOW, TALL, Html, Layer, Mark, curves, render_page
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.run.run import Run, Say, refuse_early, start_run
 from raycomp.run.work import map_files
 from raycomp.table import Numeral, Table, format_facts, number, percent

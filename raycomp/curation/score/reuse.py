@@ -29,7 +29,14 @@ from raycomp.curation.select.filters import MATCHED, blank_rows, load_removed
 from raycomp.curation.select.measures import corpus_columns, read_corpus
 from raycomp.data.files import Folder, Written, link_file, resolve
 from raycomp.data.inputs import ShardPath, describe_shards
-from raycomp.data.parquet import add_columns, hash_images, read_columns, read_schema, write_table
+from raycomp.data.parquet import (
+    add_columns,
+    attributed_schema,
+    hash_images,
+    read_columns,
+    read_schema,
+    write_table,
+)
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import STATE, read_finished, read_manifest
 from raycomp.data.samples import MAX_MEMBER_BYTES, check_sample, decode_text
@@ -38,7 +45,7 @@ from raycomp.models.images import ImageFault, encode_picture, is_picture
 from raycomp.run.local import Name, find_scorer, keep_model
 from raycomp.run.progress import Progress
 from raycomp.run.work import map_files, map_tasks
-from raycomp.schema import PHRASE_TYPE, SAMPLE_SCHEMA, attributed_schema
+from raycomp.schema import PHRASE_TYPE, SAMPLE_SCHEMA
 
 if TYPE_CHECKING:
     from raycomp.curation.score.scorers import Align, Attribute

@@ -53,15 +53,25 @@ from raycomp.curation.select.select import Gates, commit_once, cut_pool, find_po
 from raycomp.data import parquet
 from raycomp.data.files import Folder, Written, link_file
 from raycomp.data.inputs import ShardPath, describe_shards, fingerprint_shards
+from raycomp.data.parquet import aligned_schema, attributed_schema, scores_schema
 from raycomp.data.parquet_input import check_embeddings, check_stored
 from raycomp.data.reader import count_samples, read_shard
 from raycomp.data.runs import STATE
 from raycomp.models.architecture import ScorerSpec, describe_scorer
-from raycomp.run.executor import CPUS, READ, SCORERS, Part, Pass, Stage, Stats, merge_parts, read_parts
-from raycomp.run.local import Session
+from raycomp.run.executor import (
+    CPUS,
+    READ,
+    SCORERS,
+    Part,
+    Pass,
+    Session,
+    Stage,
+    Stats,
+    merge_parts,
+    read_parts,
+)
 from raycomp.run.run import check_bad_rows
 from raycomp.run.work import Phase, map_files, map_tasks
-from raycomp.schema import aligned_schema, attributed_schema, scores_schema
 from raycomp.table import Cell, Column, Table, format_facts
 
 

@@ -43,14 +43,13 @@ from raycomp.curation.select.measures import MARKS, Found, Marker, ScoresFile, p
 from raycomp.curation.select.near import cap_clusters, find_groups
 from raycomp.data.files import Folder, join_uri
 from raycomp.data.inputs import ShardPath
-from raycomp.data.parquet import read_columns, read_schema, write_table
+from raycomp.data.parquet import aligned_schema, read_columns, read_schema, scores_schema, write_table
 from raycomp.data.reader import extract, read_shard
 from raycomp.data.runs import check_results, list_scores, list_tables, read_finished
 from raycomp.data.samples import find_image
 from raycomp.language.overlap import GRAM_WORDS, find_source_ids, list_grams, normalise_caption
 from raycomp.models.images import ImageFault, decode_image, make_thumbnail
 from raycomp.run.work import map_files
-from raycomp.schema import aligned_schema, scores_schema
 
 OPTION = "decontaminate.index"
 EVIDENCE_TYPE = pa.list_(

@@ -29,8 +29,7 @@ from raycomp.curation.config import (
 )
 from raycomp.curation.score.columns import list_own_columns
 from raycomp.data.files import Folder
-from raycomp.data.parquet import add_columns, count_caption_words, read_columns
-from raycomp.schema import aligned_schema, scores_schema
+from raycomp.data.parquet import add_columns, aligned_schema, count_caption_words, read_columns, scores_schema
 
 MARKS = "marks"
 
