@@ -148,7 +148,7 @@ def write_texts(shared: Path, out: Path) -> None:
 
     from raycomp.config import ParserConfig, ScorerConfig
     from raycomp.curation.config import AttributeConfig, NonceConfig
-    from raycomp.curation.score.prepare import parse
+    from raycomp.curation.score.stages import parse
     from raycomp.words import CAPTION, OK, STATUS, UID
 
     lines = (shared / CAPTIONS).read_text("utf-8").splitlines()
@@ -224,9 +224,7 @@ def stand_in() -> None:
         sys.modules["scipy.fft"] = fft = ModuleType("scipy.fft")
         vars(fft)["dctn"] = transform_cosine
     if (ROOT / PARSES).exists():
-        from raycomp.curation.score import prepare
-
-        vars(prepare)["load_parser"] = lambda name: RecordedParser(ROOT / PARSES)
+        vars(stages)["load_parser"] = lambda name: RecordedParser(ROOT / PARSES)
 
 
 def transform_cosine(x_NN: Any) -> Any:

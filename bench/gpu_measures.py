@@ -45,7 +45,7 @@ from bench.gpu_kit import (
 from bench.train_step import Pairs, compare_seconds, make_sides
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise, pair_cosine
-from raycomp.curation.score.scorers import Align, Attribute
+from raycomp.curation.score.stages import Align, Attribute
 from raycomp.data.parquet import COUNTERFACTUALS, TOKENS, add_columns, to_fixed_lists, to_matrix
 from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip

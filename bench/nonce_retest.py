@@ -37,8 +37,7 @@ from lab.worlds.tiny_clip import train_scorer
 from raycomp.config import exact_share, override_all
 from raycomp.core.reliability import measure_retest, spearman_brown, split_variance
 from raycomp.curation.config import CurateConfig
-from raycomp.curation.score.prepare import parse
-from raycomp.curation.score.scorers import Attribute
+from raycomp.curation.score.stages import Attribute, parse
 from raycomp.data.samples import write_tar
 from raycomp.words import ALIGNMENT, IMAGE_SHA256, PHRASES, UID
 

@@ -28,9 +28,8 @@ from ray.cluster_utils import Cluster
 from jobs.real_photos import write_shards
 from raycomp.config import ClusterConfig, ScorerConfig, exact_share
 from raycomp.curation.config import CurateConfig
-from raycomp.curation.score.prepare import parse
 from raycomp.curation.score.score import Scoring, align_stages, score
-from raycomp.curation.score.scorers import Align, Attribute
+from raycomp.curation.score.stages import Align, Attribute, parse
 from raycomp.data.files import Folder
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard

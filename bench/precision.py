@@ -20,8 +20,7 @@ from bench.pipeline import CAPTIONS_PER_CALL, read_prepared
 from raycomp.config import exact_share, override_all
 from raycomp.core.metrics import pearson, spearman
 from raycomp.curation.config import CurateConfig
-from raycomp.curation.score.prepare import parse
-from raycomp.curation.score.scorers import Align, Attribute
+from raycomp.curation.score.stages import Align, Attribute, parse
 from raycomp.data.parquet import add_columns
 from raycomp.models.architecture import describe_scorer
 from raycomp.words import (

@@ -71,7 +71,7 @@ _DECODE = (
     "import ray.data\n"
     + _INSTALL
     + _FIND
-    + "prepare = find('raycomp.curation.score.prepare', 'raycomp.loops.curate.prepare').prepare\n"
+    + "prepare = find('raycomp.curation.score.stages', 'raycomp.loops.curate.prepare').prepare\n"
     + _ROW
     + """
 from raycomp.models.images import ImageSpec
@@ -83,7 +83,7 @@ assert prepare(table, scorer, spec, 1_000_000)["status"].to_pylist() == ["ok"]
 _PARSE = (
     _INSTALL
     + _FIND
-    + "parse = find('raycomp.curation.score.prepare', 'raycomp.loops.curate.parse').parse\n"
+    + "parse = find('raycomp.curation.score.stages', 'raycomp.loops.curate.parse').parse\n"
     + _ROW
     + """
 configs = [get(name)() for name in ("ParserConfig", "NonceConfig", "AttributeConfig")]
@@ -94,8 +94,9 @@ _SCORER = (
     "import ray.data\n"
     + _INSTALL
     + _FIND
-    + "find('raycomp.curation.score.scorers', 'raycomp.loops.curate.align')\n"
-    + "find('raycomp.curation.score.scorers', 'raycomp.loops.curate.attribute')\n"
+    + "import torch\n"
+    + "find('raycomp.curation.score.stages', 'raycomp.loops.curate.align')\n"
+    + "find('raycomp.curation.score.stages', 'raycomp.loops.curate.attribute')\n"
 )
 BASELINE = "import torch"
 IMPORTS = {

@@ -27,7 +27,7 @@ from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.alignment import normalise
 from raycomp.core.batches import cut_segments
 from raycomp.curation.config import AttributeConfig, NonceConfig
-from raycomp.curation.score.prepare import parse
+from raycomp.curation.score.stages import parse
 from raycomp.data.parquet import COUNTERFACTUALS, TOKENS, to_matrix
 from raycomp.models.clip import Clip
 from raycomp.words import CAPTION, OK, STATUS, UID

@@ -38,8 +38,7 @@ from jobs.real_photos import write_shards
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.alignment import normalise, pair_cosine
 from raycomp.curation.config import AttributeConfig, CurateConfig, NonceConfig, PrepareConfig
-from raycomp.curation.score.prepare import parse, prepare
-from raycomp.curation.score.scorers import Align, Attribute
+from raycomp.curation.score.stages import Align, Attribute, parse, prepare
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
 from raycomp.models.architecture import ScorerSpec, describe_scorer

@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 from bench.peers.weights import COMPARE
 from raycomp.config import ScorerConfig
 from raycomp.curation.config import PrepareConfig
-from raycomp.curation.score.prepare import prepare
-from raycomp.curation.score.scorers import Align
+from raycomp.curation.score.stages import Align, prepare
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import read_shard
 from raycomp.models.architecture import describe_scorer

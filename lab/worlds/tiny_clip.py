@@ -19,7 +19,7 @@ from lab.worlds.shards import FIT, TINY_CLIP, TrainedScorer, World
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise
 from raycomp.curation.config import PrepareConfig
-from raycomp.curation.score.prepare import prepare
+from raycomp.curation.score.stages import prepare
 from raycomp.data.files import resolve
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import TOKENS, to_matrix

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from raycomp import words
 from raycomp.core.selection import hash_uids, parse_uids
 from raycomp.curation.command import read_photos
-from raycomp.curation.score.prepare import load_measures, prepare
+from raycomp.curation.score.stages import load_measures, prepare
 from raycomp.curation.select.filters import add_short_names
 from raycomp.curation.select.near import name_key
 from raycomp.data import inputs

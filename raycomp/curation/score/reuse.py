@@ -13,7 +13,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from raycomp import words
 from raycomp.config.options import check
 from raycomp.core.batches import ahead
 from raycomp.curation.config import PAS, CurateConfig, get_rule, make_selection
-from raycomp.curation.score.prepare import parse, prepare
+from raycomp.curation.score.stages import Align, Attribute, parse, prepare
 from raycomp.curation.select.filters import MATCHED, blank_rows, load_removed
 from raycomp.curation.select.measures import corpus_columns, read_corpus
 from raycomp.data.files import Folder, Written, link_file, resolve
@@ -46,10 +46,6 @@ from raycomp.run.local import Name, find_scorer, keep_model
 from raycomp.run.progress import Progress
 from raycomp.run.work import map_files, map_tasks
 from raycomp.schema import PHRASE_TYPE, SAMPLE_SCHEMA
-
-if TYPE_CHECKING:
-    from raycomp.curation.score.scorers import Align, Attribute
-
 
 SHARDS, OUTPUTS = "shards.json", "outputs.json"
 """The input's shards, and the keys of the written ones."""
@@ -271,8 +267,6 @@ def score_pairs(
     check(key == "target", "nonce.key", key, "target, as pairs have no uid")
     config = replace(config, scorer=find_scorer(config.scorer, model, weights))
     spec = describe_scorer(config.scorer)
-    from raycomp.curation.score.scorers import Align, Attribute  # torch, after all checks
-
     with keep_model(config.scorer, config.cluster) as num_threads:
         align, attribute = Align(config.scorer, spec, num_threads), Attribute(config.scorer, num_threads)
         rows = config.scorer.batch_size or _ROWS * num_threads

@@ -35,7 +35,6 @@ from raycomp.config.options import Machine, say_if_slow
 from raycomp.core.selection import bucket_of, find_firsts, parse_uids
 from raycomp.curation.config import CurateConfig, SelectionRule, make_pool_selection
 from raycomp.curation.score.columns import list_own_columns, write_metadata
-from raycomp.curation.score.prepare import load_measures, parse, prepare
 from raycomp.curation.score.reuse import (
     ALIGNED,
     COMPARED,
@@ -46,6 +45,7 @@ from raycomp.curation.score.reuse import (
     is_same_shard,
     place_reused,
 )
+from raycomp.curation.score.stages import Align, Attribute, load_measures, parse, prepare
 from raycomp.curation.select.filters import KEYS_MATCHED, blank_column, list_shards, list_unremoved
 from raycomp.curation.select.marks import mark_rows
 from raycomp.curation.select.measures import MARKS, ScoresFile, pair_marks
@@ -86,7 +86,7 @@ def align_stages(config: CurateConfig, spec: ScorerSpec) -> tuple[Stage, ...]:
         fast_decode=config.prepare.fast_decode,
         removed=config.removed,
     )
-    align = _stage_scorer("Align", "embeds images and captions", config, spec, scorers=config.scorers)
+    align = _stage_scorer(Align, "embeds images and captions", config, spec, scorers=config.scorers)
     return Stage("decode", "makes pixels and tokens", CPUS, decode, in_threads=True), align
 
 
@@ -95,22 +95,17 @@ def attribute_stages(config: CurateConfig) -> tuple[Stage, ...]:
     find = partial(
         parse, parser=config.parser, nonce=config.nonce, attribute=config.attribute, scorer=config.scorer
     )
-    attribute = _stage_scorer("Attribute", "embeds edited captions", config)
+    attribute = _stage_scorer(Attribute, "embeds edited captions", config)
     return Stage("parse", "finds phrases and edits captions", CPUS, find), attribute
 
 
-def _stage_scorer(name: str, what: str, config: CurateConfig, *args: Any, **options: Any) -> Stage:
-    """Return the stage of a class of ``scorers``; the user's scorers are called one at a time."""
-    load = partial(_load_scorer, name, config.scorer, *args, **options)
+def _stage_scorer(
+    kind: type[Align | Attribute], what: str, config: CurateConfig, *args: Any, **options: Any
+) -> Stage:
+    """Return the stage of a class that loads a model; the user's scorers are called one at a time."""
+    load = partial(kind, config.scorer, *args, **options)
     overlaps = config.scorer.overlap and not config.scorers
-    return Stage(name.lower(), f"{what}, on the scorers", SCORERS, load, overlaps)
-
-
-def _load_scorer(name: str, *args: Any, **options: Any) -> Any:
-    """Return an object of ``scorers``; only a process that scores imports torch."""
-    from raycomp.curation.score import scorers
-
-    return getattr(scorers, name)(*args, **options)
+    return Stage(kind.__name__.lower(), f"{what}, on the scorers", SCORERS, load, overlaps)
 
 
 # Rows that a scorer takes at a time, per thread of a CPU or for a GPU: enough to fill its passes, and few
