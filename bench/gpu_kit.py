@@ -224,6 +224,8 @@ def stand_in() -> None:
         sys.modules["scipy.fft"] = fft = ModuleType("scipy.fft")
         vars(fft)["dctn"] = transform_cosine
     if (ROOT / PARSES).exists():
+        from raycomp.curation.score import stages
+
         vars(stages)["load_parser"] = lambda name: RecordedParser(ROOT / PARSES)
 
 

@@ -21,8 +21,8 @@ from raycomp.evaluation.choices import Picture, Pictures
 from raycomp.evaluation.embed import Embedder, embed_pictures, embed_texts
 from raycomp.models.architecture import describe_scorer
 from raycomp.run.executor import Session
-from raycomp.run.lease import queue_lease
-from raycomp.run.run import Run, Say, check_bad_rows, describe_dropped
+from raycomp.run.progress import check_bad_rows, describe_dropped
+from raycomp.run.run import Run, Say, queue_lease
 from raycomp.run.work import map_some
 from raycomp.table import group_by
 

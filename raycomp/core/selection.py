@@ -32,6 +32,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from raycomp import words
+from raycomp.config import UserError
+
 KEY = np.dtype("S16")
 # Uids whose duplicates are searched together; sorting takes some 80 bytes for each.
 _BUCKET_ROWS = 4_000_000
@@ -387,6 +390,40 @@ class Shared(NamedTuple):
     def share(self) -> float:
         """The share of samples whose image is shared; 0 without samples."""
         return self.images / self.num_images if self.num_images else 0.0
+
+
+class Leak(NamedTuple):
+    """The overlap between one test set and one training set."""
+
+    test: str
+    train: str
+    """The training set as a sentence names it: "the training images of a"."""
+    shared: Shared
+
+    def __str__(self) -> str:
+        num, num_images = self.shared.images, self.shared.num_images
+        share = f"{100 * self.shared.share:.1f} %"
+        return f"{self.test}: {num:,} of {num_images:,} test images are among {self.train} ({share})"
+
+    def describe(self) -> dict[str, Any]:
+        """Return the fields for run.json."""
+        return {"test": self.test, "train": self.train, **self.shared._asdict()}
+
+
+def warn_leak(leak: Leak, overlap: str) -> list[str]:
+    """Return a line where images are shared, else no line; ``overlap``: warn or drop."""
+    if not leak.shared.images:
+        return []
+    then = "they are left out (overlap=drop)" if overlap == words.DROP else "overlap=drop leaves them out"
+    return [f"{leak}; {then}"]
+
+
+def check_left(leak: Leak, overlap: str) -> None:
+    """Raise UserError where the test set would have no image left."""
+    if overlap == words.DROP and leak.shared.images and leak.shared.images == leak.shared.num_images:
+        raise UserError(
+            f"overlap=drop: {leak}, which empties the test set; name other images, or set overlap=warn"
+        )
 
 
 def key_images(sha256s: Sequence[str | None]) -> np.ndarray:

@@ -32,9 +32,8 @@ from raycomp.data.parquet import hash_images, read_columns, write_table
 from raycomp.data.reader import read_shard
 from raycomp.data.runs import FINISHED, UPDATING, read_finished, read_manifest, read_run
 from raycomp.run.executor import use
-from raycomp.run.lease import check_free, hold_lease
 from raycomp.run.local import Local
-from raycomp.run.run import OUTPUTS, Say, tidy
+from raycomp.run.run import OUTPUTS, Say, check_free, hold_lease, tidy
 from raycomp.run.work import map_files
 from raycomp.words import ALIGNMENT, PHRASES, REMOVED, SHARD, STATUS, UID
 

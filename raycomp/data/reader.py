@@ -32,6 +32,7 @@ from raycomp.data.files import Folder, resolve
 from raycomp.data.inputs import FOLDER, IMAGE_EXTENSIONS, LIST, LISTS, ShardPath, pair_texts, refuse_input
 from raycomp.data.parquet import read_columns
 from raycomp.data.parquet_input import add_embeddings, extract_table, read_table
+from raycomp.data.samples import CAPTION_COLUMNS, decode_text, find_column, parse_object
 from raycomp.words import OFFSET
 
 # Bytes requested from the storage at once while a tar is streamed: requests to S3 cost time; on a disk memory
@@ -596,3 +597,28 @@ def _read_parquet(shard: ShardPath) -> tuple[list[str], list[str]]:
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return [], []
     return names, [] if first is None else [path for path in first.column(0).to_pylist() if path]
+
+
+def list_captions(caption: str, text: str | None, shard: ShardPath) -> list[str]:
+    """Return the captions of an image: the json's ``captions``, else a table's list, else the caption.
+
+    With ``columns.captions`` other than first, the caption is the one that makes the pair.
+    """
+    columns = shard.columns
+    if (
+        text is None
+        or columns.captions != "first"
+        or (shard.format == "tar" and f'"{words.CAPTIONS}"' not in text)
+    ):
+        return [caption]
+    own = parse_object(text)[1] or {}
+    lists = [own.get(words.CAPTIONS)]
+    if shard.format in ("parquet", LIST):
+        column = find_column(own, columns.caption, CAPTION_COLUMNS)
+        lists = [own.get(column or "")] if columns.caption else [*lists, own.get(column or "")]
+    for values in lists:
+        texts = [decode_text(value) for value in values] if isinstance(values, list) else []
+        found = [value for value in texts if value and value.strip()]
+        if found:
+            return found
+    return [caption]

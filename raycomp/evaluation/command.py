@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import changed_options
-from raycomp.core.selection import KEY, Known, count_shared, key_texts, merge_keys
+from raycomp.core.selection import KEY, Known, Leak, count_shared, key_texts, merge_keys
 from raycomp.data.files import CHECKPOINT, WEIGHTS, Folder, absolute_uri, check_writable
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import readable, write_table
@@ -29,7 +29,7 @@ from raycomp.models.architecture import ScorerSpec, describe_scorer, fingerprint
 from raycomp.report.page import render_page
 from raycomp.run import run as runs
 from raycomp.run.executor import connect
-from raycomp.run.run import Leak, Run, Say, say_count, start_run
+from raycomp.run.run import Run, Say, say_count, start_run
 from raycomp.table import Estimate, plain, write_cell, write_csv
 from raycomp.training.command import LOSS, draw_metric, identify_trained, read_trained
 from raycomp.training.journal import METRICS, read_metrics

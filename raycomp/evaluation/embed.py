@@ -29,7 +29,7 @@ from raycomp.evaluation.config import EvaluateConfig
 from raycomp.models.architecture import ScorerSpec, load_tokens
 from raycomp.models.images import ImageFault, prepare_image
 from raycomp.run.executor import CPUS, SCORERS, Part, Pass, Session, Stage, Stats, merge_parts
-from raycomp.run.run import check_bad_pictures, describe_dropped, note_examples
+from raycomp.run.progress import check_bad_pictures, describe_dropped, note_examples
 from raycomp.run.work import Phase
 
 if TYPE_CHECKING:

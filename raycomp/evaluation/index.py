@@ -40,7 +40,8 @@ from raycomp.evaluation.retrieval import Retrieval
 from raycomp.language.overlap import find_source_ids, normalise_caption
 from raycomp.models.images import ImageFault, decode_image, list_views
 from raycomp.run.executor import connect
-from raycomp.run.run import Say, check_bad_pictures, refuse_early, say_count, start_run
+from raycomp.run.progress import check_bad_pictures
+from raycomp.run.run import Say, refuse_early, say_count, start_run
 from raycomp.run.work import map_tasks
 from raycomp.table import Cell, Column, Estimate, Table, plain, write_cell
 from raycomp.words import CAPTION, CONTAMINATED_BY, IMAGE, KEY, NO_IMAGE, OK, STATUS, UID

@@ -33,15 +33,8 @@ from raycomp.look.config import AuditConfig
 from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.report.page import render_page
 from raycomp.run.executor import connect
-from raycomp.run.run import (
-    Run,
-    Say,
-    check_bad_rows,
-    describe_dropped,
-    name_dropped,
-    note_examples,
-    start_run,
-)
+from raycomp.run.progress import check_bad_rows, describe_dropped, name_dropped, note_examples
+from raycomp.run.run import Run, Say, start_run
 from raycomp.run.work import map_files, map_tasks
 from raycomp.table import number, percent, write_csv
 

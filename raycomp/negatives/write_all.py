@@ -22,7 +22,7 @@ from raycomp.negatives import judges, refine, write
 from raycomp.negatives.captions import FOLD, CaptionFile, load_captions
 from raycomp.negatives.config import SUGGEST, NegativesConfig
 from raycomp.run.executor import CPUS, SCORERS, Part, Pass, Session, Stage, Stats, read_parts
-from raycomp.run.lease import Lease
+from raycomp.run.run import Lease
 from raycomp.run.work import Phase, map_files
 from raycomp.schema import COMPARISON_TYPE, NEGATIVES_SCHEMA
 

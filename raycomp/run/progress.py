@@ -1,4 +1,9 @@
-"""What a run reports while it works: events, a bar or lines, the number of workers over time."""
+"""What a run reports: events, a bar or lines, the number of workers over time; busy shares; rows left out.
+
+Rows are counted by status, as words.py lists them, and bad ones are limited. These are not bad: a duplicate,
+a removed row, a test sample that is left out because a model was trained on it, a caption without a
+primitive. Rows that a subset leaves out are not counted.
+"""
 
 import json
 import logging
@@ -7,17 +12,31 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TextIO
 
+import pyarrow as pa
 from tqdm import tqdm
 
-from raycomp.config import LeaseLost
+from raycomp import words
+from raycomp.config import LeaseLost, TooMuchBadData, UserError, exact_share
 from raycomp.data.files import Folder, resolve
-from raycomp.run.executor import CPUS, GPUS, SCORERS, Silent, There, WorkerPool, find_current
+from raycomp.data.reader import Shards, explain_faults
+from raycomp.run.executor import (
+    CPUS,
+    GPU_KIND,
+    GPUS,
+    RESIZED_BY,
+    SCORERS,
+    Silent,
+    Stats,
+    There,
+    WorkerPool,
+    find_current,
+)
 
 
 def _shows_bars(stream: TextIO) -> bool:
@@ -444,3 +463,186 @@ def average(steps: Sequence[There], wall_s: float, most: There) -> Mapping[str, 
     scorers = sum(span * step.scorers for span, step in spans) / spent / max(1, most.scorers)
     cpus = sum(span * step.cpus for span, step in spans) / spent / max(1, most.cpus)
     return {SCORERS: min(1.0, scorers), GPUS: min(1.0, scorers), CPUS: min(1.0, cpus)}
+
+
+def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
+    """Return the wall time, the busy share of scorers (and their GPUs) and the bottleneck of every phase.
+
+    Shares are of the wall time, 0 to 1; ``work.py`` defines it after a restart. ``growth``, on an elastic
+    cluster: [second of the wall time, scorers, CPUs] at every change. ``gpu_rows``, where a run may have
+    GPUs of several kinds: the rows that each kind computed; ``resized_by``: by what resized their pictures.
+    """
+    phases = []
+    for name, part in stats.items():
+        shares = part.busy_shares()
+        on_scorers, on_gpus = (
+            [share for stage, share in shares.items() if part.worker_pools[stage].where == where]
+            for where in (SCORERS, GPUS)
+        )
+        phases.append(
+            {
+                "phase": name,
+                "rows": part.statuses.total(),
+                "wall_s": part.wall_s,
+                "commit_s": part.commit_s,
+                "commit_share": part.commit_s / part.wall_s if part.wall_s else 0.0,
+                **({"scorer_busy_share": min(1.0, sum(on_scorers))} if on_scorers else {}),
+                **({"gpu_busy_share": sum(on_gpus)} if on_gpus else {}),
+                **({"gpu_rows": dict(part.counts[GPU_KIND])} if GPU_KIND in part.counts else {}),
+                **({RESIZED_BY: dict(part.counts[RESIZED_BY])} if RESIZED_BY in part.counts else {}),
+                **({"growth": [list(step) for step in part.growth]} if part.growth else {}),
+                "bottleneck": name_bottleneck(shares, part.worker_pools),
+            }
+        )
+    return phases
+
+
+def describe_stages(stats: dict[str, Stats]) -> list[dict[str, Any]]:
+    """Return rows, busy seconds (of all workers), maximum workers and busy share of every stage.
+
+    ``rows_per_s`` is the throughput of one worker while it is busy. After a restart with other workers,
+    ``busy_share`` uses each attempt's workers, ``workers`` the last one's.
+    """
+    rows = []
+    for phase, part in stats.items():
+        shares, num_rows = part.busy_shares(), part.statuses.total()
+        for stage, place in part.worker_pools.items():
+            if stage not in shares or place.where == GPUS:
+                continue
+            seconds = part.seconds[stage]
+            rows.append(
+                {
+                    "phase": phase,
+                    "stage": stage,
+                    "rows": num_rows,
+                    "seconds": seconds,
+                    "workers": place.workers,
+                    "busy_share": shares[stage],
+                    "rows_per_s": num_rows / seconds if seconds else None,
+                    "says": place.says,
+                }
+            )
+    return rows
+
+
+# Sound samples that cannot be used.
+_UNUSED = (words.CONTAMINATED, words.NO_PRIMITIVE, words.NOT_DOWNLOADED)
+Counts = Mapping[str, int]
+Names = Callable[[], Sequence[str]]
+_MEANINGS = {**words.STATUSES, **words.CONTINUAL_STATUSES, **words.PICTURE_STATUSES}
+
+
+class NoneUsable(UserError):
+    """No row of the input can be used, so no result of it is worth keeping."""
+
+
+def list_counts(counts: Mapping[str, int]) -> str:
+    """Return counts by status as words: "2 corrupt_image, 1 no_image"."""
+    return ", ".join(f"{count:,} {status}" for status, count in counts.items())
+
+
+def check_bad_rows(
+    said: str, counts: Counts, most_bad: float, what: str = "rows", shards: Shards = (), names: Names = list
+) -> None:
+    """Raise NoneUsable where all rows are bad, TooMuchBadData where the bad share exceeds ``most_bad``.
+
+    ``said``: the input, as errors name it; ``names()``: those of its ``shards`` that are lost, limited alike.
+    """
+    num_rows, bad = _count_rows(counts), _count_bad(counts)
+    sound = {status: counts[status] for status in _UNUSED if counts.get(status)}
+    if sum(bad.values()) == num_rows - sum(sound.values()):
+        reasons = f"({list_counts(bad | sound) or 'no rows'}){_explain(bad | sound)}{explain_faults(shards)}"
+        raise NoneUsable(f"{said}: none of {num_rows:,} {what} can be used {reasons}")
+    _refuse(said, bad, num_rows, what, "max_bad_fraction", most_bad, shards)
+    lost = {status: counts[status] for status in words.SHARD_STATUSES if shards and counts.get(status)}
+    if sum(lost.values()) > exact_share(most_bad, len(shards)):
+        there = names()
+        raise TooMuchBadData(
+            f"{said}: {sum(lost.values()):,} of {len(shards):,} shards cannot be read to their end "
+            f"({list_counts(lost)}), such as {', '.join(there[:5])}; more than max_bad_fraction={most_bad}: "
+            f"restore them, or set a higher limit{explain_faults([s for s in shards if s.name in there])}"
+        )
+
+
+def _explain(bad: Iterable[str]) -> str:
+    return "".join(f"; {status}: {_MEANINGS[status]}" for status in bad if status in _MEANINGS)
+
+
+def check_bad_pictures(
+    said: str, counts: Mapping[str, int], most_bad: float, most_missing: float, what: str = "images"
+) -> None:
+    """Raise TooMuchBadData where more than the share ``most_missing`` of the pictures is missing, or more
+    than the share ``most_bad`` of the present ones is bad."""
+    missing = {status: counts[status] for status in words.MISSING_STATUSES if counts.get(status)}
+    there = {status: count for status, count in counts.items() if status not in words.MISSING_STATUSES}
+    _refuse(said, missing, sum(counts.values()), what, "max_missing_fraction", most_missing)
+    what = f"present {what}"
+    _refuse(said, _count_bad(there), sum(there.values()), what, "max_bad_fraction", most_bad)
+
+
+def describe_dropped(
+    said: str,
+    counts: Mapping[str, int],
+    what: str = "rows",
+    examples: Mapping[str, Sequence[str]] | None = None,
+) -> list[str]:
+    """Return a warning for every status whose rows are left out, duplicates included.
+
+    ``examples``: for each status the names of such rows, as ``note_examples`` keeps them. Values that are no
+    status, such as the reason of a gate, get no line.
+    """
+    num_rows, lines = _count_rows(counts), []
+    for status, count in sorted(counts.items()):
+        if not count or status in words.ALIGNED_STATUSES or status not in _MEANINGS:
+            continue
+        verb = "is" if count == 1 else "are"
+        of = "the shards" if status in words.SHARD_STATUSES else f"{num_rows:,} {what}"
+        names = (examples or {}).get(status, ())
+        example = f", such as {', '.join(names)}" if names else ""
+        lines.append(f"{said}: {count:,} of {of} {verb} {status} ({_MEANINGS[status]}){example}; left out")
+    return lines
+
+
+def note_examples(examples: dict[str, list[str]], named: Iterable[tuple[str, str]]) -> None:
+    """Keep the first ten names of each status; ``named`` has pairs of status and name, in order."""
+    for status, name in named:
+        known = examples.setdefault(status, [])
+        if len(known) < _MOST_EXAMPLES:
+            known.append(name)
+
+
+def name_dropped(table: pa.Table, reasons: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names, such as "00000.tar/a.jpg", of the first rows of each status that is left out."""
+    left = {*_MEANINGS} - {*words.ALIGNED_STATUSES, words.REMOVED}
+    rows = {row: reason for row, reason in enumerate(reasons) if reason in left}
+    places = table.select([words.SHARD, words.KEY]).take(pa.array(rows, pa.int64())).to_pylist()
+    found: dict[str, list[str]] = {}
+    for reason, place in zip(rows.values(), places, strict=True):
+        note_examples(found, [(reason, "/".join(filter(None, place.values())))])
+    return found
+
+
+def _count_rows(counts: Mapping[str, int]) -> int:
+    return sum(counts.values()) - counts.get(words.NOT_IN_SUBSET, 0)
+
+
+def _count_bad(counts: Mapping[str, int]) -> dict[str, int]:
+    sound = {*words.ALIGNED_STATUSES, *_UNUSED, words.DUPLICATE_UID, words.REMOVED}
+    sound |= {words.NOT_IN_SUBSET, words.HELD_OUT}
+    return {status: count for status, count in sorted(counts.items()) if count and status not in sound}
+
+
+def _refuse(
+    said: str, bad: Mapping[str, int], num_rows: int, what: str, option: str, most: float, shards: Shards = ()
+) -> None:
+    """Raise TooMuchBadData where the share of bad rows exceeds what the option allows."""
+    num_bad = sum(bad.values())
+    if num_bad > exact_share(most, num_rows):
+        raise TooMuchBadData(
+            f"{said}: {num_bad / num_rows:.1%} of {num_rows:,} {what} cannot be used ({list_counts(bad)}), "
+            f"more than {option}={most}; repair them, or set a higher limit"
+            f"{_explain(bad)}{explain_faults(shards)}"
+        )
+
+
+_MOST_EXAMPLES = 10

@@ -12,9 +12,7 @@ with start_run("evaluate", config, find_fingerprint, out, say) as run:
 Nothing here starts Ray. A command that needs it connects inside the block (``session.connect``) and binds the
 session's device. Another command binds its own device, or none where no result depends on it.
 
-Rows are counted by status, as words.py lists them, and bad ones are limited. These are not bad: a duplicate,
-a removed row, a test sample that is left out because a model was trained on it, a caption without a
-primitive. Rows that a subset leaves out are not counted.
+One run at a time is in a folder: a lease file that its owner renews; it expires when the owner dies.
 """
 
 import json
@@ -22,18 +20,18 @@ import os
 import platform
 import posixpath
 import shlex
+import socket
+import threading
+import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
-import pyarrow as pa
-
-from raycomp import words
 from raycomp.config import (
     ClusterFailed,
     DryRun,
@@ -42,181 +40,206 @@ from raycomp.config import (
     UserError,
     as_setting,
     changed_options,
-    exact_share,
     get_config,
     is_marked,
     to_dict,
 )
 from raycomp.config.commands import name_command
-from raycomp.core.selection import Shared
 from raycomp.data import files, runs
-from raycomp.data.files import Folder
-from raycomp.data.reader import Shards, explain_faults
+from raycomp.data.files import LEASE, Folder
 from raycomp.data.runs import FINISHED
 from raycomp.report.page import INDEX, link_index
-from raycomp.run.executor import GPU_KIND, GPUS, MOST_LOCAL_BYTES, RESIZED_BY, SCORERS, Stats
-from raycomp.run.lease import Lease, check_free, hold_lease
-from raycomp.run.progress import keep_events, log_event, name_bottleneck
+from raycomp.run.executor import MOST_LOCAL_BYTES
+from raycomp.run.progress import NoneUsable, keep_events, list_counts, log_event
 from raycomp.words import OK
 
-# Sound samples that cannot be used.
-_UNUSED = (words.CONTAMINATED, words.NO_PRIMITIVE, words.NOT_DOWNLOADED)
-Counts = Mapping[str, int]
-Names = Callable[[], Sequence[str]]
-_MEANINGS = {**words.STATUSES, **words.CONTINUAL_STATUSES, **words.PICTURE_STATUSES}
+LEASE_S = 60.0
+WAITING = "waiting:"
+"""The start of the line that reports a wait for another run."""
+_POLL_S = 0.5
 
 
-class NoneUsable(UserError):
-    """No row of the input can be used, so no result of it is worth keeping."""
+class HeldError(UserError):
+    """Another run holds the folder."""
 
 
-class Leak(NamedTuple):
-    """The overlap between one test set and one training set."""
+class Lease:
+    """A run's lease of its folder. Call ``check`` before every commit."""
 
-    test: str
-    train: str
-    """The training set as a sentence names it: "the training images of a"."""
-    shared: Shared
+    def __init__(self, folder: Folder, seconds: float):
+        self.folder = folder
+        self.seconds = seconds
+        self.holder = uuid.uuid4().hex
+        self.started = _now()
+        self.stop = threading.Event()
 
-    def __str__(self) -> str:
-        num, num_images = self.shared.images, self.shared.num_images
-        share = f"{100 * self.shared.share:.1f} %"
-        return f"{self.test}: {num:,} of {num_images:,} test images are among {self.train} ({share})"
+    def content(self) -> dict[str, Any]:
+        """Return the content of the lease file as of now."""
+        return {
+            "holder": self.holder,
+            "host": socket.gethostname(),
+            "place": read_pid_namespace(),
+            "process": os.getpid(),
+            "started": self.started.isoformat(timespec="seconds"),
+            "expires": (_now() + timedelta(seconds=self.seconds)).isoformat(timespec="seconds"),
+        }
 
-    def describe(self) -> dict[str, Any]:
-        """Return the fields for run.json."""
-        return {"test": self.test, "train": self.train, **self.shared._asdict()}
+    def check(self) -> None:
+        """Raise LeaseLost unless the file still names this run."""
+        try:
+            found = read_lease(self.folder)
+        except ValueError as error:
+            raise LeaseLost(f"{error}; nothing more was committed") from error
+        if found is None or found["holder"] != self.holder:
+            who = (
+                f"process {found['process']} on {found['host']} took" if found else "another process removed"
+            )
+            raise LeaseLost(f"{who} the lease of {self.folder.uri}; nothing more was committed")
+
+    def renew(self) -> None:
+        """Renew three times per lease period until stopped or lost. A failing storage is asked again."""
+        while not self.stop.wait(self.seconds / 3):
+            try:
+                self.check()
+                self.folder.write_json(self.content(), LEASE)
+            except LeaseLost:
+                return
+            except OSError:
+                continue
 
 
-def warn_leak(leak: Leak, overlap: str) -> list[str]:
-    """Return a line where images are shared, else no line; ``overlap``: warn or drop."""
-    if not leak.shared.images:
-        return []
-    then = "they are left out (overlap=drop)" if overlap == words.DROP else "overlap=drop leaves them out"
-    return [f"{leak}; {then}"]
+@contextmanager
+def hold_lease(folder: Folder, seconds: float = LEASE_S) -> Iterator[Lease]:
+    """Hold the folder while the block runs.
 
-
-def check_left(leak: Leak, overlap: str) -> None:
-    """Raise UserError where the test set would have no image left."""
-    if overlap == words.DROP and leak.shared.images and leak.shared.images == leak.shared.num_images:
-        raise UserError(
-            f"overlap=drop: {leak}, which empties the test set; name other images, or set overlap=warn"
-        )
-
-
-def list_counts(counts: Mapping[str, int]) -> str:
-    """Return counts by status as words: "2 corrupt_image, 1 no_image"."""
-    return ", ".join(f"{count:,} {status}" for status, count in counts.items())
-
-
-def check_bad_rows(
-    said: str, counts: Counts, most_bad: float, what: str = "rows", shards: Shards = (), names: Names = list
-) -> None:
-    """Raise NoneUsable where all rows are bad, TooMuchBadData where the bad share exceeds ``most_bad``.
-
-    ``said``: the input, as errors name it; ``names()``: those of its ``shards`` that are lost, limited alike.
+    Raises ValueError naming the owner where another run holds the folder. An expired lease is taken over. A
+    lease whose process ran on this machine and is gone is taken over at once.
     """
-    num_rows, bad = _count_rows(counts), _count_bad(counts)
-    sound = {status: counts[status] for status in _UNUSED if counts.get(status)}
-    if sum(bad.values()) == num_rows - sum(sound.values()):
-        reasons = f"({list_counts(bad | sound) or 'no rows'}){_explain(bad | sound)}{explain_faults(shards)}"
-        raise NoneUsable(f"{said}: none of {num_rows:,} {what} can be used {reasons}")
-    _refuse(said, bad, num_rows, what, "max_bad_fraction", most_bad, shards)
-    lost = {status: counts[status] for status in words.SHARD_STATUSES if shards and counts.get(status)}
-    if sum(lost.values()) > exact_share(most_bad, len(shards)):
-        there = names()
-        raise TooMuchBadData(
-            f"{said}: {sum(lost.values()):,} of {len(shards):,} shards cannot be read to their end "
-            f"({list_counts(lost)}), such as {', '.join(there[:5])}; more than max_bad_fraction={most_bad}: "
-            f"restore them, or set a higher limit{explain_faults([s for s in shards if s.name in there])}"
-        )
+    lease = Lease(folder, seconds)
+    renewing = threading.Thread(target=lease.renew, daemon=True)
+    try:  # from here on, for a signal may arrive as soon as the lease exists
+        _take(folder, lease)
+        renewing.start()
+        lease.check()
+        yield lease
+    finally:
+        lease.stop.set()
+        if renewing.ident is not None:
+            renewing.join()
+        # A foreign file stays. A storage error must hide no other error; the lease expires.
+        with suppress(ValueError, OSError):
+            found = read_lease(folder)
+            if found and found["holder"] == lease.holder:
+                folder.remove(LEASE)
 
 
-def _explain(bad: Iterable[str]) -> str:
-    return "".join(f"; {status}: {_MEANINGS[status]}" for status in bad if status in _MEANINGS)
+def await_lease(folder: Folder, seconds: float = 2 * LEASE_S) -> None:
+    """Wait until the folder is free, up to ``seconds``: its owner may just have been killed elsewhere."""
+    until = time.monotonic() + seconds
+    while (found := read_lease(folder)) and not _is_over(found) and time.monotonic() < until:
+        time.sleep(_POLL_S)
 
 
-def check_bad_pictures(
-    said: str, counts: Mapping[str, int], most_bad: float, most_missing: float, what: str = "images"
-) -> None:
-    """Raise TooMuchBadData where more than the share ``most_missing`` of the pictures is missing, or more
-    than the share ``most_bad`` of the present ones is bad."""
-    missing = {status: counts[status] for status in words.MISSING_STATUSES if counts.get(status)}
-    there = {status: count for status, count in counts.items() if status not in words.MISSING_STATUSES}
-    _refuse(said, missing, sum(counts.values()), what, "max_missing_fraction", most_missing)
-    what = f"present {what}"
-    _refuse(said, _count_bad(there), sum(there.values()), what, "max_bad_fraction", most_bad)
+@contextmanager
+def queue_lease(folder: Folder, say: Callable[[str], None], check: Callable[[], None]) -> Iterator[Lease]:
+    """Hold the folder while the block runs, after any other owner: one process does the work for all.
 
-
-def describe_dropped(
-    said: str,
-    counts: Mapping[str, int],
-    what: str = "rows",
-    examples: Mapping[str, Sequence[str]] | None = None,
-) -> list[str]:
-    """Return a warning for every status whose rows are left out, duplicates included.
-
-    ``examples``: for each status the names of such rows, as ``note_examples`` keeps them. Values that are no
-    status, such as the reason of a gate, get no line.
+    ``say`` reports once which run it waits for. ``check`` is called during the wait and raises to end it.
     """
-    num_rows, lines = _count_rows(counts), []
-    for status, count in sorted(counts.items()):
-        if not count or status in words.ALIGNED_STATUSES or status not in _MEANINGS:
-            continue
-        verb = "is" if count == 1 else "are"
-        of = "the shards" if status in words.SHARD_STATUSES else f"{num_rows:,} {what}"
-        names = (examples or {}).get(status, ())
-        example = f", such as {', '.join(names)}" if names else ""
-        lines.append(f"{said}: {count:,} of {of} {verb} {status} ({_MEANINGS[status]}){example}; left out")
-    return lines
+    lease, has_said = None, False
+    with ExitStack() as stack:
+        while lease is None:
+            try:
+                lease = stack.enter_context(hold_lease(folder))
+            except HeldError as error:
+                if not has_said:
+                    say(f"{WAITING} {error}")
+                has_said = True
+                check()
+                time.sleep(_POLL_S)
+        yield lease
 
 
-def note_examples(examples: dict[str, list[str]], named: Iterable[tuple[str, str]]) -> None:
-    """Keep the first ten names of each status; ``named`` has pairs of status and name, in order."""
-    for status, name in named:
-        known = examples.setdefault(status, [])
-        if len(known) < _MOST_EXAMPLES:
-            known.append(name)
+def _take(folder: Folder, lease: Lease) -> None:
+    """Create the lease, replacing an expired one; raises ValueError where another run holds one."""
+    if folder.create_json(lease.content(), LEASE):
+        return
+    found = check_free(folder, lease.holder)
+    if found and found["holder"] == lease.holder:
+        return  # a client that lost the answer to its PUT asks again, and finds its own lease
+    if found:  # else it was released in between
+        folder.remove(LEASE)
+    if not folder.create_json(lease.content(), LEASE):
+        raise HeldError(f"out={folder.uri!r}: another run has just started there; wait for it")
 
 
-def name_dropped(table: pa.Table, reasons: Iterable[str]) -> dict[str, list[str]]:
-    """Return the names, such as "00000.tar/a.jpg", of the first rows of each status that is left out."""
-    left = {*_MEANINGS} - {*words.ALIGNED_STATUSES, words.REMOVED}
-    rows = {row: reason for row, reason in enumerate(reasons) if reason in left}
-    places = table.select([words.SHARD, words.KEY]).take(pa.array(rows, pa.int64())).to_pylist()
-    found: dict[str, list[str]] = {}
-    for reason, place in zip(rows.values(), places, strict=True):
-        note_examples(found, [(reason, "/".join(filter(None, place.values())))])
+def check_free(folder: Folder, own: str | None = None) -> dict[str, Any] | None:
+    """Return the lease in the folder, expired or that of the holder ``own``; None where there is none.
+
+    Raises ValueError naming the owner where another run holds the folder.
+    """
+    found = read_lease(folder)
+    if found and found["holder"] != own and not _is_over(found):
+        raise HeldError(
+            f"out={folder.uri!r}: process {found['process']} on {found['host']} has been writing it "
+            f"since {found['started']}; wait for it, or until {found['expires']} if it is dead"
+        )
     return found
 
 
-def _count_rows(counts: Mapping[str, int]) -> int:
-    return sum(counts.values()) - counts.get(words.NOT_IN_SUBSET, 0)
+def read_pid_namespace() -> str:
+    """Return an id of this process's PID namespace: containers may share a host name.
+
+    Without ``/proc`` it is the host name.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
 
 
-def _count_bad(counts: Mapping[str, int]) -> dict[str, int]:
-    sound = {*words.ALIGNED_STATUSES, *_UNUSED, words.DUPLICATE_UID, words.REMOVED}
-    sound |= {words.NOT_IN_SUBSET, words.HELD_OUT}
-    return {status: count for status, count in sorted(counts.items()) if count and status not in sound}
+def read_lease(folder: Folder) -> dict[str, Any] | None:
+    """Return the lease in the folder, None where there is none.
 
-
-def _refuse(
-    said: str, bad: Mapping[str, int], num_rows: int, what: str, option: str, most: float, shards: Shards = ()
-) -> None:
-    """Raise TooMuchBadData where the share of bad rows exceeds what the option allows."""
-    num_bad = sum(bad.values())
-    if num_bad > exact_share(most, num_rows):
-        raise TooMuchBadData(
-            f"{said}: {num_bad / num_rows:.1%} of {num_rows:,} {what} cannot be used ({list_counts(bad)}), "
-            f"more than {option}={most}; repair them, or set a higher limit"
-            f"{_explain(bad)}{explain_faults(shards)}"
+    Raises ValueError where the file is not a raycomp lease file.
+    """
+    try:
+        found = folder.read_json(LEASE)
+        texts = [found[name] for name in ("holder", "host", "place", "started", "expires")]
+        is_lease = all(isinstance(text, str) for text in texts) and isinstance(found["process"], int)
+        is_lease = is_lease and datetime.fromisoformat(found["expires"]).tzinfo is not None
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, LookupError, RecursionError):
+        is_lease = False
+    if not is_lease:
+        raise ValueError(
+            f"{folder.at(LEASE)}: not a raycomp lease file; remove it if no run writes to that folder"
         )
+    return found
+
+
+def _is_over(found: dict[str, Any]) -> bool:
+    if datetime.fromisoformat(found["expires"]) < _now():
+        return True
+    if found["place"] == read_pid_namespace():
+        try:
+            os.kill(found["process"], 0)
+        except (ProcessLookupError, OverflowError):
+            return True
+        except PermissionError:
+            return False
+    return False
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 PACKAGES = ("raycomp", "ray", "torch", "open_clip_torch", "spacy", "pyarrow", "numpy")
 OUTPUTS = (*"scores metadata marks subset shards negatives exports state judges".split(), "context.parquet")
 """The results of a command that names no others: sub-folders, and files at the top."""
-_MOST_EXAMPLES = 10
 _LONGEST_LINE, _OF_A_START = 2000, (files.RUN, files.LEASE)
 _RESUMABLE = (OSError, LeaseLost, ClusterFailed)
 Say = Callable[[str], None]
@@ -638,63 +661,3 @@ def say_gpu(gpu: Mapping[str, Any]) -> str:
     name, *others = gpu.items()
     details = ", ".join(f"{key} {value}" for key, value in others)
     return f"{name[1]} ({details})" if details else f"{name[1]}"
-
-
-def describe_phases(stats: dict[str, Stats]) -> list[dict[str, Any]]:
-    """Return the wall time, the busy share of scorers (and their GPUs) and the bottleneck of every phase.
-
-    Shares are of the wall time, 0 to 1; ``work.py`` defines it after a restart. ``growth``, on an elastic
-    cluster: [second of the wall time, scorers, CPUs] at every change. ``gpu_rows``, where a run may have
-    GPUs of several kinds: the rows that each kind computed; ``resized_by``: by what resized their pictures.
-    """
-    phases = []
-    for name, part in stats.items():
-        shares = part.busy_shares()
-        on_scorers, on_gpus = (
-            [share for stage, share in shares.items() if part.worker_pools[stage].where == where]
-            for where in (SCORERS, GPUS)
-        )
-        phases.append(
-            {
-                "phase": name,
-                "rows": part.statuses.total(),
-                "wall_s": part.wall_s,
-                "commit_s": part.commit_s,
-                "commit_share": part.commit_s / part.wall_s if part.wall_s else 0.0,
-                **({"scorer_busy_share": min(1.0, sum(on_scorers))} if on_scorers else {}),
-                **({"gpu_busy_share": sum(on_gpus)} if on_gpus else {}),
-                **({"gpu_rows": dict(part.counts[GPU_KIND])} if GPU_KIND in part.counts else {}),
-                **({RESIZED_BY: dict(part.counts[RESIZED_BY])} if RESIZED_BY in part.counts else {}),
-                **({"growth": [list(step) for step in part.growth]} if part.growth else {}),
-                "bottleneck": name_bottleneck(shares, part.worker_pools),
-            }
-        )
-    return phases
-
-
-def describe_stages(stats: dict[str, Stats]) -> list[dict[str, Any]]:
-    """Return rows, busy seconds (of all workers), maximum workers and busy share of every stage.
-
-    ``rows_per_s`` is the throughput of one worker while it is busy. After a restart with other workers,
-    ``busy_share`` uses each attempt's workers, ``workers`` the last one's.
-    """
-    rows = []
-    for phase, part in stats.items():
-        shares, num_rows = part.busy_shares(), part.statuses.total()
-        for stage, place in part.worker_pools.items():
-            if stage not in shares or place.where == GPUS:
-                continue
-            seconds = part.seconds[stage]
-            rows.append(
-                {
-                    "phase": phase,
-                    "stage": stage,
-                    "rows": num_rows,
-                    "seconds": seconds,
-                    "workers": place.workers,
-                    "busy_share": shares[stage],
-                    "rows_per_s": num_rows / seconds if seconds else None,
-                    "says": place.says,
-                }
-            )
-    return rows

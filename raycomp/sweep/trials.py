@@ -25,9 +25,8 @@ from raycomp.data.files import Folder
 from raycomp.data.runs import digest, read_finished
 from raycomp.evaluation.command import TABLE, evaluate
 from raycomp.run.executor import use
-from raycomp.run.lease import WAITING, await_lease, hold_lease
 from raycomp.run.local import Local
-from raycomp.run.run import Say
+from raycomp.run.run import WAITING, Say, await_lease, hold_lease
 from raycomp.sweep.config import SweepConfig
 from raycomp.sweep.plan import ALL, Plan
 from raycomp.table import Estimate, read_csv

@@ -233,6 +233,11 @@ def to_hard(table: pa.Table) -> tuple[pa.ListArray, int]:
     return pa.array(found, pa.list_(HARD_TYPE)), num_unfit
 
 
+def is_own(negatives: str) -> bool:
+    """Whether an option names a user's own table of negatives, not a run's folder."""
+    return negatives.endswith(".parquet")
+
+
 def find_own_negatives(spec: str) -> tuple[str, ...]:
     """Return the files of negatives that a user wrote; ValueError where columns lack or have another type."""
     wanted = "uid, caption and negatives, a list of texts in each row"

@@ -31,13 +31,12 @@ from raycomp.curation.outputs import SIZES, read_sizes, read_subset
 from raycomp.curation.select.filters import list_shards
 from raycomp.data import parquet, runs
 from raycomp.data.files import KEPT_FILE, Folder
-from raycomp.data.inputs import LIST, ShardPath, expand_input, fingerprint_shards, list_written_shards
+from raycomp.data.inputs import ShardPath, expand_input, fingerprint_shards, list_written_shards
 from raycomp.data.parquet import hash_images, read_columns, write_table
-from raycomp.data.reader import check_tables, read_shard
-from raycomp.data.samples import CAPTION_COLUMNS, decode_text, find_column, parse_object
+from raycomp.data.reader import check_tables, list_captions, read_shard
 from raycomp.models.architecture import load_tokens
 from raycomp.models.images import ImageFault, ImageSpec, crop_image, decode_image, prepare_image
-from raycomp.run.run import check_bad_rows, describe_dropped, list_counts
+from raycomp.run.progress import check_bad_rows, describe_dropped, list_counts
 from raycomp.run.work import map_files, map_tasks
 from raycomp.schema import HARD_TYPE, PAIRS_SCHEMA
 from raycomp.training import hard
@@ -140,7 +139,7 @@ def find_pairs(config: TrainConfig) -> Pairs:
             kept = read_columns(pairs.kept, [words.UID])[words.UID]
             refuse_unknown(config.subset, config.input, uid_N2, np.sort(to_keys(parse_uids(kept))), 0)
     if config.negatives is not None:
-        if is_own(config.negatives):
+        if hard.is_own(config.negatives):
             negatives = hard.find_own_negatives(config.negatives)
             pairs = replace(pairs, negatives=negatives, has_own_negatives=True)
         else:
@@ -154,11 +153,6 @@ def find_pairs(config: TrainConfig) -> Pairs:
     return replace(pairs, max_bad_fraction=config.max_bad_fraction)
 
 
-def is_own(negatives: str) -> bool:
-    """Whether an option names a user's own table of negatives, not a run's folder."""
-    return negatives.endswith(".parquet")
-
-
 def fingerprint_pairs(config: TrainConfig) -> dict[str, str]:
     """Return what batches depend on in addition to the options: digests of the input and of the files that go
     with it. Raises ValueError where one of them is missing."""
@@ -167,7 +161,7 @@ def fingerprint_pairs(config: TrainConfig) -> dict[str, str]:
     found = {"input": runs.identify(run) if run else runs.digest(fingerprint_shards(shards))}
     if config.subset is not None:
         found["subset"] = hashlib.sha256(np.sort(to_keys(read_uids(config.subset))).tobytes()).hexdigest()
-    if config.negatives is not None and not is_own(config.negatives):
+    if config.negatives is not None and not hard.is_own(config.negatives):
         found["negatives"] = runs.identify(runs.read_finished(config.negatives))
     for name in ("negatives", "hard_images", "negative_images"):
         if name not in found and (spec := getattr(config, name)) is not None:
@@ -335,7 +329,7 @@ def _index_samples(pairs: Pairs, ordinal: int) -> tuple[pa.Table, list[str]]:
         texts = zip(kept[words.CAPTION].to_pylist(), kept[words.JSON].to_pylist(), strict=True)
         columns[words.CAPTIONS] += [
             # A run keeps the caption that it scored; the image's other captions have no score.
-            [caption] if pairs.is_curated else _list_captions(caption, text, shard)
+            [caption] if pairs.is_curated else list_captions(caption, text, shard)
             for caption, text in texts
         ]
         reasons += found
@@ -362,31 +356,6 @@ def _judge(pairs: Pairs, table: pa.Table) -> list[str]:
             except ImageFault as fault:
                 reasons[i] = fault.status
     return reasons
-
-
-def _list_captions(caption: str, text: str | None, shard: ShardPath) -> list[str]:
-    """Return the captions of an image: the json's ``captions``, else a table's list, else the caption.
-
-    With ``columns.captions`` other than first, the caption is the one that makes the pair.
-    """
-    columns = shard.columns
-    if (
-        text is None
-        or columns.captions != "first"
-        or (shard.format == "tar" and f'"{words.CAPTIONS}"' not in text)
-    ):
-        return [caption]
-    own = parse_object(text)[1] or {}
-    lists = [own.get(words.CAPTIONS)]
-    if shard.format in ("parquet", LIST):
-        column = find_column(own, columns.caption, CAPTION_COLUMNS)
-        lists = [own.get(column or "")] if columns.caption else [*lists, own.get(column or "")]
-    for values in lists:
-        texts = [decode_text(value) for value in values] if isinstance(values, list) else []
-        found = [value for value in texts if value and value.strip()]
-        if found:
-            return found
-    return [caption]
 
 
 def _count_rows(pairs: Pairs, table: pa.Table) -> np.ndarray:

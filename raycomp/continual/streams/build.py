@@ -21,6 +21,7 @@ from raycomp.continual.data import Edits, Pixels, Split, Stream, Task
 from raycomp.continual.streams import samples as found_samples
 from raycomp.continual.streams.samples import StreamSamples, find_samples, find_texts
 from raycomp.continual.streams.sources import TEST, TRAIN, Member, Source, StreamSource
+from raycomp.core.selection import Leak, check_left, warn_leak
 from raycomp.data.files import Folder, new_file, resolve
 from raycomp.data.inputs import ShardPath
 from raycomp.data.parquet import TOKENS, to_matrix
@@ -28,7 +29,7 @@ from raycomp.evaluation.choices import Picture, Pictures, Texts
 from raycomp.evaluation.embed import TEXT, Files, prepare_pixels, read_pictures, tokenize
 from raycomp.models.architecture import ScorerSpec, say_bad
 from raycomp.models.parser import load_parser
-from raycomp.run.run import Leak, check_bad_rows, check_left, warn_leak
+from raycomp.run.progress import check_bad_rows
 from raycomp.words import DROP, OK, PIXELS, POSITION, STATUS
 
 KINDS = ("tasks", "zero_shot")

@@ -15,7 +15,7 @@ from raycomp.continual.data import Split
 from raycomp.continual.layouts import Edit
 from raycomp.continual.streams.sources import Member, Source, StreamSample
 from raycomp.core import selection
-from raycomp.core.selection import KEY
+from raycomp.core.selection import KEY, Leak
 from raycomp.data.inputs import ShardPath
 from raycomp.data.parquet import to_matrix
 from raycomp.data.samples import parse_object
@@ -24,7 +24,6 @@ from raycomp.evaluation.choices import Picture, Pictures, Texts, key_pictures
 from raycomp.evaluation.retrieval import find_captions
 from raycomp.language.concepts import find_primitives, parse_concepts
 from raycomp.models.parser import Parser, load_lexicon
-from raycomp.run.run import Leak
 
 GOLD, PARSED = "gold", "parsed"
 _OF_ONE_CAPTION = {"primitives", "candidates", "edits"}

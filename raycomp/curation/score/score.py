@@ -70,7 +70,7 @@ from raycomp.run.executor import (
     merge_parts,
     read_parts,
 )
-from raycomp.run.run import check_bad_rows
+from raycomp.run.progress import check_bad_rows
 from raycomp.run.work import Phase, map_files, map_tasks
 from raycomp.table import Cell, Column, Table, format_facts
 

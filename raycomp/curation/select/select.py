@@ -66,7 +66,7 @@ from raycomp.curation.select.measures import (
 )
 from raycomp.data import parquet
 from raycomp.data.files import Folder
-from raycomp.run.run import name_dropped, note_examples
+from raycomp.run.progress import name_dropped, note_examples
 from raycomp.run.work import add_counts, map_files, map_tasks
 from raycomp.schema import KEPT_SCHEMA
 
