@@ -40,6 +40,7 @@ from raycomp.models import architecture, parser
 from raycomp.models.architecture import ScorerSpec, describe_scorer
 from raycomp.run import run as running
 from raycomp.run.executor import Stats, connect
+from raycomp.run.progress import describe_dropped, describe_phases, describe_stages
 from raycomp.run.run import Run, Say, command_line, start_run
 from raycomp.run.work import map_files, map_tasks
 from raycomp.table import Column, Table
@@ -107,8 +108,8 @@ def curate(
             run.check_unchanged()  # also here: if scores mix two versions, nothing is chosen from them
             scores = [scoring.scores_uri(ordinal) for ordinal in scoring.ordinals]
             sections = {
-                "phases": running.describe_phases(stats),
-                "stages": running.describe_stages(stats),
+                "phases": describe_phases(stats),
+                "stages": describe_stages(stats),
                 "coverage": describe_coverage(stats["attribute"]),
                 "scorer_check": check_scorer(stats["align"]),
                 "scores": run.folder.at("scores"),
@@ -282,7 +283,7 @@ def _choose(run: Run, config: CurateConfig, source: Scored, say: Say) -> None:
     selection = make_selection(config)
     choice = choosing.choose(source.files, selection, run.folder, run.work, run.lease.check)
     run.end_dry_run()
-    faults = running.describe_dropped("input", choice.faults, examples=choice.examples)
+    faults = describe_dropped("input", choice.faults, examples=choice.examples)
     shortage = choosing.describe_shortage(selection, choice.gates)  # the page derives it from its summary
     duplicates = choosing.describe_duplicates(choice.reasons, choice.gates.num_corpus)
     warnings = [*faults, *shortage, *duplicates, *source.sections.pop("unmatched", ())]

@@ -11,7 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import changed_options
-from raycomp.core.selection import KEY, Known, Leak, count_shared, key_texts, merge_keys
+from raycomp.core.selection import (
+    KEY,
+    Known,
+    Leak,
+    check_left,
+    count_shared,
+    key_texts,
+    merge_keys,
+    warn_leak,
+)
 from raycomp.data.files import CHECKPOINT, WEIGHTS, Folder, absolute_uri, check_writable
 from raycomp.data.inputs import with_absolute_paths
 from raycomp.data.parquet import readable, write_table
@@ -29,6 +38,7 @@ from raycomp.models.architecture import ScorerSpec, describe_scorer, fingerprint
 from raycomp.report.page import render_page
 from raycomp.run import run as runs
 from raycomp.run.executor import connect
+from raycomp.run.progress import describe_phases, describe_stages
 from raycomp.run.run import Run, Say, say_count, start_run
 from raycomp.table import Estimate, plain, write_cell, write_csv
 from raycomp.training.command import LOSS, draw_metric, identify_trained, read_trained
@@ -84,8 +94,8 @@ def evaluate(
             trained = read_trained(config.model.weights)
             leaks = find_leaks(evaluations, pictures, trained)
             for leak in leaks:
-                runs.check_left(leak, config.overlap)
-                warn(*runs.warn_leak(leak, config.overlap))
+                check_left(leak, config.overlap)
+                warn(*warn_leak(leak, config.overlap))
             if config.overlap == DROP and trained is not None:
                 pictures = pictures.bar(trained.image_K)
             texts, read = embed_texts(embedder, evaluations, pictures)
@@ -147,8 +157,8 @@ def _close(
     facts: dict[str, Any] = {
         "preprocessing": vars(spec.image),
         "overlap": [leak.describe() for leak in leaks],
-        "phases": runs.describe_phases(dict(stats)),
-        "stages": runs.describe_stages(dict(stats)),
+        "phases": describe_phases(dict(stats)),
+        "stages": describe_stages(dict(stats)),
         "warnings": warnings,
     }
     run.close(read, came, OK, reasons=DEFECTS, **facts)

@@ -22,6 +22,7 @@ from raycomp.negatives.write import CUT, hash_prompts
 from raycomp.negatives.write_all import Writing, find_earlier, plan_rows, write_all
 from raycomp.run import run as running
 from raycomp.run.executor import Stats, connect
+from raycomp.run.progress import check_bad_rows, describe_dropped, describe_phases, describe_stages
 from raycomp.run.run import Say
 from raycomp.run.work import map_files
 from raycomp.training.hard import find_images
@@ -83,8 +84,8 @@ def negatives(
             "rejected": dict(rejected.most_common()),
             "text_only": page.describe_gaps(tally.gaps),
             **({"exports": said} if said else {}),
-            "phases": running.describe_phases(stats),
-            "stages": running.describe_stages(stats),
+            "phases": describe_phases(stats),
+            "stages": describe_stages(stats),
         }
         # The phase counts the rows written, so no status is a reason of its own.
         statuses = stats["negatives"].statuses + known
@@ -109,8 +110,8 @@ def _write(
     plain = [source for source in sources if source.kept is None]
     counts = sum(map_files(captions.count_statuses, plain, label="check captions"), Counter())
     if counts:
-        running.check_bad_rows("input", counts, config.max_bad_fraction, "captions")
-    warnings = running.describe_dropped("input", counts, "captions")
+        check_bad_rows("input", counts, config.max_bad_fraction, "captions")
+    warnings = describe_dropped("input", counts, "captions")
     for warning in warnings:
         say(warning)
     run.end_dry_run()
