@@ -40,7 +40,7 @@ from raycomp.negatives import ask
 from raycomp.negatives.config import LlmConfig
 from raycomp.probe.config import ProbeConfig
 from raycomp.probe.overlap import PAPER, count_calls, estimate_percent, read_choices
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.table import Cell, Column, Columns, Numeral, Table, group_by, join_text
 from raycomp.words import OPERATIONS
 

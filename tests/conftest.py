@@ -17,11 +17,10 @@ from hypothesis import settings
 from pyarrow import fs
 
 import raycomp
-from raycomp.config import ClusterConfig, ScorerConfig, waits
+from raycomp.config import ClusterConfig, ScorerConfig, options
 from raycomp.curation.config import CurateConfig
 from raycomp.models import deferred
 from raycomp.run import executor, progress
-from raycomp.run import local as local_executor
 from raycomp.run.local import Local
 from tests.corpus import NUM, PER_SHARD, by_cpi, mean_drop, write_world_shards
 from tests.faults.proxy import Proxy, run_proxy
@@ -34,7 +33,7 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 # Nor is a slow step of a test worth a line, at its start or its end.
-waits._AFTER_S = progress._SAID_AFTER_S = 600.0
+options._AFTER_S = progress._SAID_AFTER_S = 600.0
 
 # As a command does; what is not deferred takes seconds in every test process.
 deferred.install()
@@ -93,8 +92,8 @@ def _ray_group(file: Path) -> int:
 def without_ray() -> Iterator[None]:
     """Run the block as a process without a cluster: its commands run on the local executor."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_executor, "is_connected", lambda: False)
-        patch.setattr(local_executor, "MOST_ONE_BY_ONE", 1_000)
+        patch.setattr(executor, "is_connected", lambda: False)
+        patch.setattr(executor, "MOST_ONE_BY_ONE", 1_000)
         patch.setattr(executor, "_used", [])
         yield
 
@@ -139,7 +138,7 @@ def ray_cluster(s3_store) -> Iterator[str]:
     """The address of a real Ray cluster on this machine, for all tests that need one; workers reach S3."""
     import ray
 
-    from raycomp.run.local import connect
+    from raycomp.run.executor import connect
 
     # As many as a run with one scorer needs: each may become a process that loads torch.
     with pytest.MonkeyPatch.context() as patch:

@@ -11,7 +11,7 @@ import pytest
 from raycomp import cli
 from raycomp.config.commands import RAYCOMP
 from raycomp.data.files import Folder
-from raycomp.run.lease import hold_lease
+from raycomp.run.run import hold_lease
 from tests.continual.drawn_streams import STREAM
 from tests.corpus import scenes, write_world_shards
 

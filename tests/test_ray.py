@@ -19,7 +19,7 @@ from raycomp.cli import main
 from raycomp.config import ClusterConfig, override_all
 from raycomp.curation.config import CurateConfig
 from raycomp.run import work
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.sweep.config import SweepConfig
 from raycomp.training.config import TrainConfig
 from tests.corpus import write_world_shards

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raycomp.config import Domain, read_space, write_space
-from raycomp.config.shared import CHOICE, FIXED, GRID, LOGUNIFORM, UNIFORM
+from raycomp.config.options import CHOICE, FIXED, GRID, LOGUNIFORM, UNIFORM
 
 WORDS = st.from_regex(r"[a-z0-9_.+-]{1,8}", fullmatch=True)
 VALUE = st.from_regex(r"[a-z0-9_.+:/-]{1,6}(,[0-9]{1,2})?", fullmatch=True)

@@ -10,7 +10,7 @@ difference counts only if its intervals over pictures, over words and over nonce
 are ``LEAST_WORDS`` words.
 
 Letters: N or B samples; P targets or phrases of all samples, ``offset_E`` marking them as in
-``core.attribution``; G groups; T nonces of a phrase, drawn alike, so all pairs of columns are equivalent; S
+``core.alignment``; G groups; T nonces of a phrase, drawn alike, so all pairs of columns are equivalent; S
 splits into two halves. PAS of a sample is its true score plus an error of the drawn nonces. The reliability
 is the true score's share of the variance over samples: the correlation of two scores from separate draws.
 """

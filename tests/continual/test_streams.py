@@ -19,14 +19,14 @@ from raycomp.continual.method import find_maker, find_variant
 from raycomp.continual.streams import build, samples
 from raycomp.continual.streams.sources import Source, StreamSample
 from raycomp.continual.streams.sources import read_stream as open_json
-from raycomp.core.selection import KEY
+from raycomp.core.selection import KEY, warn_leak
 from raycomp.data.files import Folder
 from raycomp.data.samples import write_tar
 from raycomp.evaluation.choices import Texts
 from raycomp.models.architecture import describe_scorer, load_tokens
 from raycomp.models.images import prepare_image
 from raycomp.models.parser import load_parser
-from raycomp.run.run import check_bad_rows, warn_leak
+from raycomp.run.progress import check_bad_rows
 from tests.continual.streams import DIM, invent_texts, make_stream, open_stream, see, task, write_half
 from tests.evaluation.embedded import draw
 

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from raycomp.core.epochs import EpochPlan, locate_rows, slice_of
+from raycomp.core.batches import EpochPlan, locate_rows, slice_of
 
 ROWS = (5, 0, 7, 3, 9, 1, 6)  # 31 rows
 

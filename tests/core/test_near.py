@@ -1,34 +1,12 @@
-"""Near-duplicates, shared keys and views of pictures against plain loops and known answers."""
+"""Near-duplicates against plain loops and known answers."""
 
-import hashlib
-import io
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
-from PIL import Image
-from scipy.fft import dctn
 
 from raycomp.core import near
-from raycomp.core.near import (
-    NO_KEY,
-    HashIndex,
-    Known,
-    count_shared,
-    find_shared,
-    hash_view,
-    join_keys,
-    key_images,
-    key_texts,
-    list_boxes,
-    measure_likeness,
-    measure_look,
-    measure_sharpness,
-    merge_keys,
-    merge_known,
-    normalise_text,
-)
-from raycomp.models.images import shrink
+from raycomp.core.near import HashIndex, list_boxes, measure_likeness
 
 
 def find_plain(hashes: list[int], bits: int) -> set[tuple[int, int]]:
@@ -146,121 +124,3 @@ def test_likeness_is_the_correlation():
     for left, top, right, bottom in boxes.values():
         assert 0 <= left < right <= 1 + 1e-9 and 0 <= top < bottom <= 1 + 1e-9
     assert measure_likeness(np.full((1, 256), 7, np.uint8), one[:1])[0] == 0
-
-
-def hash_of(image: bytes | None) -> str | None:
-    return None if image is None else hashlib.sha256(image).hexdigest()
-
-
-def draw_side(rng: np.random.Generator, num: int) -> tuple[list[bytes | None], list[str | None]]:
-    """Draw few different images and texts, so that many repeat; some samples lack one."""
-    images = [None if rng.random() < 0.1 else bytes(rng.integers(0, 3, 4).tolist()) for _ in range(num)]
-    texts = [None if rng.random() < 0.1 else f"text {rng.integers(40)}" for _ in range(num)]
-    return images, texts
-
-
-def test_counts_are_those_of_loops_over_sets():
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        (train, said), (test, asked) = draw_side(rng, int(rng.integers(0, 60))), draw_side(rng, 40)
-        known = Known(
-            merge_keys([key_images([hash_of(one) for one in train])]), merge_keys([key_texts(said)])
-        )
-        image_N, text_N = key_images([hash_of(one) for one in test]), key_texts(asked)
-        found = count_shared(known, image_N, text_N)
-        assert found.num_images == sum(one is not None for one in test)
-        assert found.images == sum(one is not None and one in set(train) for one in test)
-        assert found.num_texts == len({one for one in asked if one is not None})
-        assert found.texts == len({one for one in asked if one is not None and one in set(said)})
-        pairs = {pair for pair in zip(train, said, strict=True) if None not in pair}
-        known_K = merge_keys([join_keys(key_images([hash_of(one) for one in train]), key_texts(said))])
-        is_pair_N = find_shared(known_K, join_keys(image_N, text_N))
-        assert is_pair_N.tolist() == [pair in pairs for pair in zip(test, asked, strict=True)]
-
-
-def test_what_has_no_key_is_shared_with_nothing():
-    digest = "ab" * 14 + "0000" + "cd" * 16
-    assert key_images([digest]).tobytes().hex() == digest[:32]
-    assert find_shared(key_images([digest]), key_images([digest, "ab" * 32])).tolist() == [True, False]
-    nothing = key_images([None, None])
-    assert (nothing == NO_KEY).all() and not len(merge_keys([nothing]))
-    assert not find_shared(nothing, nothing).any()
-    assert not find_shared(merge_keys([]), key_images([hash_of(b"a")])).any()
-    image = key_images([hash_of(b"a")])
-    assert not find_shared(join_keys(image, key_texts([None])), join_keys(image, key_texts(["..."]))).any()
-    assert count_shared(Known(nothing, nothing), nothing, key_texts([None, " ", "?!"])) == (0, 0, 0, 0)
-
-
-def test_spellings_of_one_text_have_one_key():
-    for one, other in [
-        ("A dog.", "a  dog"),
-        ("\u201cA dog\u201d !", "a dog"),
-        ("Stra\u00dfe", "STRASSE"),
-        ("caf\u00e9", "cafe\u0301"),
-        ("\uff21 dog", "a dog"),
-        ("a\u00a0dog\n", "a dog"),
-        ("- (a dog)...", "a dog"),
-        ("\u0130stanbul", "i\u0307stanbul"),
-    ]:
-        assert normalise_text(one) == normalise_text(other)
-        assert key_texts([one]) == key_texts([other])
-    for one, other in [("a dog, a cat", "a dog a cat"), ("5 $", "5"), ("don't", "dont"), ("a dog", "a-dog")]:
-        assert key_texts([one]) != key_texts([other])
-
-
-def test_parts_that_are_merged_in_any_order_are_one_side():
-    images = [hash_of(bytes([i])) for i in range(50)]
-    keys, texts = key_images(images), key_texts([f"text {i}" for i in range(50)])
-    parts = [Known(merge_keys([keys[i : i + 20]]), merge_keys([texts[i : i + 20]])) for i in (0, 15, 30)]
-    whole = Known(merge_keys([keys]), merge_keys([texts]))
-    for some in (parts, parts[::-1], [merge_known(parts[:2]), parts[2]]):
-        found = merge_known(some)
-        assert (found.image_K == whole.image_K).all() and (found.text_K == whole.text_K).all()
-    assert len(whole.image_K) == 50 and (whole.image_K[:-1] < whole.image_K[1:]).all()
-
-
-def draw(seed: int, width: int = 300, height: int = 200) -> Image.Image:
-    """Return a smooth picture of random blobs, so that it survives compression."""
-    coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
-    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
-
-
-def test_the_hash_is_that_of_a_plain_transform():
-    view = shrink(draw(0))
-    grey = np.rint(view @ np.array([0.299, 0.587, 0.114]))
-    low = dctn(grey)[:8, :8]
-    bits = "".join("1" if value > np.median(low) else "0" for value in low.reshape(-1))
-    assert hash_view(view) == int(bits, 2)
-
-
-def test_copies_have_near_hashes_and_others_far_ones():
-    for seed in range(5):
-        image, buffer = draw(seed), io.BytesIO()
-        image.save(buffer, "JPEG", quality=30)
-        own = hash_view(shrink(image))
-        copies = [Image.open(buffer).convert("RGB"), image.resize((150, 100)), image.resize((611, 407))]
-        assert max((own ^ hash_view(shrink(copy))).bit_count() for copy in copies) <= 6
-        others = [hash_view(shrink(draw(100 + other))) for other in range(20)]
-        assert min((own ^ other).bit_count() for other in others) > 12
-
-
-def test_measures_of_known_pictures():
-    black, white = np.zeros((32, 32, 3), np.uint8), np.full((32, 32, 3), 255, np.uint8)
-    assert measure_look(black, black) == (0, 0, 0)
-    assert measure_look(white, white).brightness == pytest.approx(1)
-    red_and_green = black.copy()
-    red_and_green[:16, :, 0] = red_and_green[16:, :, 1] = 255
-    # R - G is +-255, so its deviation is 255 and its mean 0; (R + G) / 2 - B is 127.5 everywhere.
-    assert measure_look(red_and_green, black).colourfulness == pytest.approx(255 + 0.3 * 127.5)
-
-
-def test_sharpness_of_rows_is_that_of_a_loop():
-    for height in [1, 2, 3, 4, 7]:
-        pixels = np.random.default_rng(height).integers(0, 256, (height, 9, 3), dtype=np.uint8)
-        green = pixels[:, :, 1].astype(int)
-        found = [
-            green[y - 1, x] + green[y + 1, x] + green[y, x - 1] + green[y, x + 1] - 4 * green[y, x]
-            for y in range(1, height - 1, 4)
-            for x in range(1, 8)
-        ]
-        assert measure_sharpness(pixels) == pytest.approx(np.var(found) if found else 0)

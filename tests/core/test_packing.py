@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from raycomp.core.packing import PackedPass, Segments, cut_segments, may_attend, pack
+from raycomp.core.batches import PackedPass, Segments, cut_segments, may_attend, pack
 
 M = 64
 

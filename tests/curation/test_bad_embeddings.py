@@ -11,8 +11,7 @@ from raycomp import words
 from raycomp.config import ModelConfig, ParserConfig, ScorerConfig, UserError
 from raycomp.core.alignment import has_unit_length
 from raycomp.curation.config import NonceConfig
-from raycomp.curation.score.prepare import parse, prepare
-from raycomp.curation.score.scorers import Align, Attribute
+from raycomp.curation.score.stages import Align, Attribute, parse, prepare
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import (
     COUNTERFACTUALS,

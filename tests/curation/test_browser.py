@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from raycomp.curation.summary import choose_shown
-from raycomp.report.charts import escape
-from raycomp.report.page import SCRIPT
+from raycomp.report.page import SCRIPT, escape
 from tests.curation.test_page import HOSTILE, hostile_page, photo, render, run_json, summarise_captions
 from tests.report.html_tree import read_html
 

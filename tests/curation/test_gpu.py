@@ -12,7 +12,7 @@ import torch
 from raycomp.config import ScorerConfig
 from raycomp.curation.config import CurateConfig
 from raycomp.curation.score.score import align_stages, attribute_stages
-from raycomp.curation.score.scorers import Align, Attribute
+from raycomp.curation.score.stages import Align, Attribute
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import SHUFFLED_ALIGNMENT, to_matrix
 from raycomp.data.reader import read_shard

@@ -13,13 +13,12 @@ from PIL import Image
 
 from raycomp import schema, words
 from raycomp.config import ParserConfig, ScorerConfig
-from raycomp.core.attribution import drop_per_displacement
+from raycomp.core.alignment import drop_per_displacement
 from raycomp.curation.command import check_scorer
 from raycomp.curation.config import PAS, NonceConfig, make_selection
-from raycomp.curation.score import prepare as prepare_module
+from raycomp.curation.score import stages
 from raycomp.curation.score.columns import Kinds, choose_types, count_kinds, type_fields
-from raycomp.curation.score.prepare import parse, prepare
-from raycomp.curation.score.scorers import Align, Attribute, pair_strangers
+from raycomp.curation.score.stages import Align, Attribute, pair_strangers, parse, prepare
 from raycomp.curation.select.measures import corpus_columns, read_corpus
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import SHUFFLED_ALIGNMENT, add_columns, to_fixed_lists, to_matrix
@@ -58,11 +57,11 @@ def test_an_image_with_several_captions_is_decoded_and_embedded_once(table, tiny
     spec, apart = describe_scorer(tiny_scorer), align(table, tiny_scorer)
     table, stage = table.take(pa.array(np.random.default_rng(0).permutation(30))), Align(tiny_scorer, spec)
     decoded, embedded = [], []
-    embed, view = stage.clip.embed_pixels, prepare_module.prepare_viewed
+    embed, view = stage.clip.embed_pixels, stages.prepare_viewed
     monkeypatch.setattr(
         stage.clip, "embed_pixels", lambda p, rows: embedded.append(len(rows)) or embed(p, rows)
     )
-    monkeypatch.setattr(prepare_module, "prepare_viewed", lambda *a: decoded.append(a[0]) or view(*a))
+    monkeypatch.setattr(stages, "prepare_viewed", lambda *a: decoded.append(a[0]) or view(*a))
     together = stage(prepare(table, tiny_scorer, spec, 10**8))
     assert embedded == [6] and len(decoded) == len(set(decoded)) == 6
     names = [name for name in apart.column_names if name != SHUFFLED_ALIGNMENT]

@@ -15,9 +15,8 @@ import torch.nn.functional as F
 import raycomp
 from raycomp.config import ScorerConfig
 from raycomp.curation.config import CurateConfig, NearConfig, PrepareConfig
-from raycomp.curation.score.prepare import prepare
 from raycomp.curation.score.score import plan
-from raycomp.curation.score.scorers import Align
+from raycomp.curation.score.stages import Align, prepare
 from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import to_matrix
 from raycomp.data.parquet_input import check_embeddings

@@ -12,7 +12,7 @@ import pytest
 
 from raycomp.cli import main
 from raycomp.config import ClusterConfig, override_all
-from raycomp.config.change import from_dict
+from raycomp.config.commands import from_dict
 from raycomp.curation import outputs
 from raycomp.curation.update import update
 from raycomp.negatives.command import negatives

@@ -28,7 +28,7 @@ from raycomp.data.files import Folder, link_file
 from raycomp.data.runs import write_manifest
 from raycomp.data.samples import write_tar
 from raycomp.models.architecture import describe_scorer
-from raycomp.run.lease import hold_lease
+from raycomp.run.run import hold_lease
 from raycomp.training.config import TrainConfig
 from raycomp.training.pairs import find_pairs
 from raycomp.words import ALIGNMENT, CAPTION, REMOVED, STATUS, UID

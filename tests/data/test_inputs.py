@@ -8,7 +8,7 @@ import braceexpand
 import pytest
 
 from raycomp.config import override_all
-from raycomp.config.change import flatten, to_dict
+from raycomp.config.commands import flatten, to_dict
 from raycomp.curation.config import CurateConfig
 from raycomp.data.files import Folder
 from raycomp.data.inputs import (

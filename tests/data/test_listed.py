@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raycomp.config.shared import ColumnsConfig
+from raycomp.config.options import ColumnsConfig
 from raycomp.data import inputs, reader
 from raycomp.data.inputs import expand_input, fingerprint_shards
 from raycomp.data.reader import check_tables, explain_faults, extract, read_shard
-from raycomp.run.run import check_bad_rows
+from raycomp.run.progress import check_bad_rows
 
 CAPTIONS = ["a dog", "two cats", "a red ball"]
 

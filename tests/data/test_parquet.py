@@ -7,6 +7,7 @@ import pytest
 
 from raycomp.config import UserError
 from raycomp.data.parquet import (
+    aligned_schema,
     digest_rows,
     encode_rows,
     new_groups,
@@ -14,10 +15,11 @@ from raycomp.data.parquet import (
     read_matching,
     read_rows,
     read_schema,
+    scores_schema,
     write_groups,
     write_table,
 )
-from raycomp.schema import PHRASE_TYPE, aligned_schema, scores_schema
+from raycomp.schema import PHRASE_TYPE
 
 NUM_ROWS = 500
 SCHEMA = scores_schema(aligned_schema(8, "float32"))

@@ -4,14 +4,8 @@ import re
 
 import pyarrow as pa
 
-from raycomp.schema import (
-    KEPT_SCHEMA,
-    NEGATIVE_TYPE,
-    NEGATIVES_SCHEMA,
-    PHRASE_TYPE,
-    aligned_schema,
-    scores_schema,
-)
+from raycomp.data.parquet import aligned_schema, scores_schema
+from raycomp.schema import KEPT_SCHEMA, NEGATIVE_TYPE, NEGATIVES_SCHEMA, PHRASE_TYPE
 from tests.docs.documents import ROOT
 
 PAGE = (ROOT / "docs/reference/columns.md").read_text()

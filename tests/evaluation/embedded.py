@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp.config import ModelConfig, ScorerConfig
-from raycomp.core.near import key_images
-from raycomp.core.selection import KEY
+from raycomp.core.selection import KEY, key_images
 from raycomp.data.parquet import to_matrix
 from raycomp.evaluation import embed as passes
 from raycomp.evaluation.choices import Evaluation, Picture, Pictures, Texts, key_pictures

@@ -12,8 +12,7 @@ import safetensors.torch
 
 from raycomp.cli import main
 from raycomp.config import ModelConfig, ScorerConfig, UserError
-from raycomp.core.near import Known, key_images, key_texts, merge_keys
-from raycomp.core.selection import KEY
+from raycomp.core.selection import KEY, Known, check_left, key_images, key_texts, merge_keys, warn_leak
 from raycomp.data.files import Folder
 from raycomp.evaluation.classification import open_linear_probe, open_zeroshot
 from raycomp.evaluation.command import find_leaks
@@ -21,7 +20,6 @@ from raycomp.evaluation.config import LinearProbeConfig, RetrievalConfig, Zerosh
 from raycomp.evaluation.results import compute_outcomes, name_statuses
 from raycomp.evaluation.retrieval import open_retrieval
 from raycomp.models.clip import load_start
-from raycomp.run.run import check_left, warn_leak
 from raycomp.training.command import TRAINED, write_trained
 from tests.corpus import scenes
 from tests.evaluation.embedded import invent

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raycomp.config.shared import ColumnsConfig
+from raycomp.config.options import ColumnsConfig
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import check_tables, count_samples, extract, read_shard
 from raycomp.data.samples import decode_text, write_tar

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raycomp.config.shared import ColumnsConfig
+from raycomp.config.options import ColumnsConfig
 from raycomp.data.inputs import expand_input
 from raycomp.data.reader import check_tables, read_shard
 from tests.field.fuzz import run

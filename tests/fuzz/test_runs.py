@@ -16,12 +16,10 @@ from raycomp.config import LeaseLost, to_dict
 from raycomp.core.selection import Threshold
 from raycomp.curation.select.select import Gates
 from raycomp.data.files import RUN, Folder
-from raycomp.data.parquet import write_table
+from raycomp.data.parquet import aligned_schema, scores_schema, write_table
 from raycomp.data.runs import read_finished
 from raycomp.look.show import explain, show
-from raycomp.run.lease import LEASE, hold_lease, read_lease, read_pid_namespace
-from raycomp.run.run import read_own_run, refuse_other
-from raycomp.schema import aligned_schema, scores_schema
+from raycomp.run.run import LEASE, hold_lease, read_lease, read_own_run, read_pid_namespace, refuse_other
 from tests.corpus import by_cpi
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, JSON_VALUES, ODD_JSON, damage, refused, replace_within

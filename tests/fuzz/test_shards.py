@@ -21,7 +21,7 @@ from pyarrow import fs
 from raycomp import schema, words
 from raycomp.config import ScorerConfig
 from raycomp.curation.outputs import enrich
-from raycomp.curation.score.prepare import prepare
+from raycomp.curation.score.stages import prepare
 from raycomp.data.inputs import IMAGE_EXTENSIONS, ShardPath
 from raycomp.data.parquet_input import extract_table, read_table
 from raycomp.data.samples import extract_tar, parse_object, read_tar

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from raycomp.config import override_all
-from raycomp.config.change import to_dict
+from raycomp.config.commands import to_dict
 from raycomp.continual.data import list_runs
 from raycomp.continual.streams.sources import LAYOUTS
 from raycomp.curation.config import choose_config

@@ -14,8 +14,8 @@ from raycomp.curation.config import CurateConfig, make_selection
 from raycomp.curation.select.measures import corpus_columns
 from raycomp.curation.select.select import choose_tables
 from raycomp.data.files import Folder
-from raycomp.data.parquet import write_table
-from raycomp.schema import KEPT_SCHEMA, aligned_schema, scores_schema
+from raycomp.data.parquet import aligned_schema, scores_schema, write_table
+from raycomp.schema import KEPT_SCHEMA
 from raycomp.words import KEPT, OK
 from tests.corpus import by_cpi
 from tests.sealed import seal

@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from raycomp.config import ModelConfig, ScorerConfig
-from raycomp.models import hub
-from raycomp.models.architecture import describe_scorer
+from raycomp.models import architecture
+from raycomp.models.architecture import announce_download, describe_scorer, is_reachable
 from tests.models.test_architecture import TINY
 
 
@@ -32,19 +32,19 @@ def endpoint(monkeypatch, tmp_path) -> Iterator[str]:
     address = f"http://127.0.0.1:{server.server_port}"
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(hub, "_failed_at", [])
+    monkeypatch.setattr(architecture, "_failed_at", [])
     yield address
     server.shutdown()
     server.server_close()
 
 
 def test_a_download_is_announced_with_its_size(endpoint, capsys):
-    assert hub.is_reachable()
-    hub.announce_download({"hf_hub": "timm/some.openai/"}, "the weights 'openai' of ViT-B-16")
+    assert is_reachable()
+    announce_download({"hf_hub": "timm/some.openai/"}, "the weights 'openai' of ViT-B-16")
     line = f"downloading the weights 'openai' of ViT-B-16, 599 MB, from {endpoint}\n"
     assert capsys.readouterr().err == line
     for tag in ({"hf_hub": "timm/some/weights.bin"}, {"url": "https://no.where/x.pt"}, {}):
-        hub.announce_download(tag, "x")
+        announce_download(tag, "x")
     assert capsys.readouterr().err == f"downloading x, 599 MB, from {endpoint}\n"  # that of the first tag
 
 
@@ -60,5 +60,5 @@ def test_a_hub_that_does_not_answer_is_asked_once_and_named(endpoint, tmp_path, 
             describe_scorer(config)
         said = str(error.value)
         assert said.startswith(option) and "the model hub http://127.0.0.1:9 does not answer" in said, said
-    assert len(hub._failed_at) == 1
-    assert not hub.is_reachable() and "random:0" in said
+    assert len(architecture._failed_at) == 1
+    assert not is_reachable() and "random:0" in said

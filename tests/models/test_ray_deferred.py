@@ -13,7 +13,7 @@ OWN_SESSION = f"""
 import ray
 from raycomp.config import ClusterConfig
 from raycomp.run.executor import find_current
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 {DEFERS}
 ray.init(address="local", num_cpus=4, log_to_driver=False)
 with connect(ClusterConfig(executor="ray")):

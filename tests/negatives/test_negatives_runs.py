@@ -23,7 +23,7 @@ from raycomp.look.show import show
 from raycomp.models.clip import Clip, load_tokenizer
 from raycomp.negatives import command as cluster_negatives
 from raycomp.negatives.config import LlmConfig, NegativesConfig, WritingConfig
-from raycomp.run.lease import Lease
+from raycomp.run.run import Lease
 from raycomp.schema import NEGATIVES_SCHEMA
 from tests.negatives.llm import fake_server
 from tests.negatives.written import read_negatives, write_captions

@@ -38,7 +38,7 @@ from raycomp.negatives.ask import (
 )
 from raycomp.negatives.config import LlmConfig, NegativesConfig
 from raycomp.negatives.vllm import AskEngine, check_engine, engine_settings, plan_pool
-from raycomp.run.local import Session, connect
+from raycomp.run.executor import Session, connect
 from tests.negatives.llm import GOOD_REPLY, fake_server, make_prompts, write_tiny_model, write_tiny_tokenizer
 
 SECRET = "sk-never-to-be-seen-4711"

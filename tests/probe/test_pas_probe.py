@@ -17,7 +17,7 @@ from raycomp.cli import USER_ERROR, main
 from raycomp.config import ParserConfig, ScorerConfig
 from raycomp.core.reliability import CROSS, NONCE, SAME, WRONG
 from raycomp.curation.config import AlignConfig, NonceConfig, make_selection
-from raycomp.curation.score.prepare import parse
+from raycomp.curation.score.stages import parse
 from raycomp.language.lexicon import is_plural
 from raycomp.language.phrases import (
     NO_CATEGORY,

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from raycomp import words
-from raycomp.schema import aligned_schema, scores_schema
+from raycomp.data.parquet import aligned_schema, scores_schema
 from raycomp.words import HEAD, KEPT, OK, UNSEEN
 
 VERBS = set("holding wearing riding carrying throwing catching playing running jumping walking".split())

@@ -11,10 +11,18 @@ import re
 import numpy as np
 import pytest
 
-from raycomp.report import charts
 from raycomp.report import page as pages
-from raycomp.report.charts import Layer, rebin, response
-from raycomp.report.page import MOST_ROWS, POLICY, SCRIPT, add_contents, link_index, load_templates
+from raycomp.report.page import (
+    MOST_ROWS,
+    POLICY,
+    SCRIPT,
+    Layer,
+    add_contents,
+    link_index,
+    load_templates,
+    rebin,
+    response,
+)
 from raycomp.table import Column, Estimate, Numeral, PValue, Table, join_text, read_csv, write_cell, write_csv
 from tests.report.html_tree import Element, read_html
 
@@ -27,7 +35,7 @@ def test_bars_hold_what_numpy_counts_between_their_edges():
         value_N = np.clip(np.random.default_rng(0).normal(0.07, spread, 5000), -0.99, 0.99)
         fine, edges_F = np.histogram(value_N, np.linspace(-1, 1, 10_001))
         counts, edges = rebin(np.stack([fine, 2 * fine]), -1.0, 0.0002)
-        assert counts.shape[1] <= charts.MOST_BARS + 1 and counts[0, 0] > 0 and counts[0, -1] > 0
+        assert counts.shape[1] <= pages.MOST_BARS + 1 and counts[0, 0] > 0 and counts[0, -1] > 0
         oracle = np.add.reduceat(fine, np.searchsorted(edges_F, edges[:-1] - 1e-9))
         oracle[-1] = fine.sum() - oracle[:-1].sum()
         np.testing.assert_array_equal(counts, [oracle, 2 * oracle])
@@ -40,23 +48,23 @@ def test_bars_hold_what_numpy_counts_between_their_edges():
 
 def test_ticks_are_round_and_inside():
     for low, high in ((0, 1), (-0.03, 0.071), (12, 90_000), (0.2899, 0.2901)):
-        values = charts.ticks(low, high, 6)
+        values = pages.ticks(low, high, 6)
         assert 2 <= len(values) <= 7 and all(low - 1e-9 <= at <= high + 1e-9 for at, _ in values)
         for at, text in values:
             assert float(text.replace(",", "").replace("\u2212", "-")) == pytest.approx(at)
-        step = charts.nice_step(high - low, 6)
+        step = pages.nice_step(high - low, 6)
         assert float(f"{step:.0e}"[0]) in (1, 2, 5) and step * 6 >= (high - low) * (1 - 1e-9)
 
 
 def test_every_bar_and_point_is_drawn_and_text_is_escaped():
-    drawn = charts.histogram("t", "x", (KEPT, DROPPED), np.array([[4, 2], [0, 6]]), np.arange(3.0))
+    drawn = pages.histogram("t", "x", (KEPT, DROPPED), np.array([[4, 2], [0, 6]]), np.arange(3.0))
     heights = [float(h) for h in re.findall(r'height="([\d.]+)" class="(?:kept|dropped)"', drawn)]
     assert np.array(heights) / heights[0] == pytest.approx([1, 0.5, 1.5], rel=0.01)
     assert "0 to 1: 4 k, 0 d" in drawn and "1 to 2: 2 k, 6 d" in drawn
     x = np.array([0.1, 0.2, 0.3])
     for layers, count in (([(KEPT, x), (DROPPED, x[:1])], 4), ([(KEPT, x[:0])], 0), ([(KEPT, x[:1])], 1)):
-        assert charts.scatter("t", "x", "y", [(layer, x, x) for layer, x in layers]).count("h0") == count
-    assert "<b>" not in charts.bars("t", [("<b>x</b>", 1.0, "1 kept"), ("y", -1.0, "2")], "z")
+        assert pages.scatter("t", "x", "y", [(layer, x, x) for layer, x in layers]).count("h0") == count
+    assert "<b>" not in pages.bars("t", [("<b>x</b>", 1.0, "1 kept"), ("y", -1.0, "2")], "z")
 
 
 def read_dots(drawn: str) -> list[tuple[float, float]]:

@@ -11,9 +11,8 @@ import pyarrow as pa
 from raycomp.config import ClusterConfig, WavesConfig
 from raycomp.data.files import Folder, join_uri
 from raycomp.data.parquet import write_table
-from raycomp.run.executor import SCORERS, Part, Pass, Stage, read_parts
-from raycomp.run.local import connect
-from raycomp.run.run import describe_phases
+from raycomp.run.executor import SCORERS, Part, Pass, Stage, connect, read_parts
+from raycomp.run.progress import describe_phases
 from raycomp.run.work import Phase
 from raycomp.words import OK, POSITION, SHARD_ORDINAL, STATUS
 from tests.run.test_ray_passes import Clock

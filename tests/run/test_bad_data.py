@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from raycomp.config import TooMuchBadData, UserError
-from raycomp.run.run import check_bad_pictures, check_bad_rows, describe_dropped
+from raycomp.run.progress import check_bad_pictures, check_bad_rows, describe_dropped
 from raycomp.words import (
     ALIGNED_STATUSES,
     CONTAMINATED,

@@ -13,7 +13,7 @@ import pytest
 
 from raycomp.config import LeaseLost
 from raycomp.data.files import Folder
-from raycomp.run.lease import LEASE, WAITING, hold_lease, queue_lease, read_pid_namespace
+from raycomp.run.run import LEASE, WAITING, hold_lease, queue_lease, read_pid_namespace
 
 
 @pytest.fixture(params=["disk", pytest.param("s3", marks=pytest.mark.stores)])

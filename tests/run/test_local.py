@@ -14,23 +14,26 @@ import pyarrow as pa
 import pytest
 
 from raycomp.config import ClusterConfig, ClusterFailed, UserError
-from raycomp.core.epochs import ahead
+from raycomp.core.batches import ahead
 from raycomp.data import reader
 from raycomp.data.parquet import read_columns
-from raycomp.run import local
+from raycomp.run import executor, local
 from raycomp.run.executor import (
     CPUS,
+    MOST_LOCAL_BYTES,
     SCORERS,
     Part,
     Pass,
     Session,
     Stage,
+    choose_executor,
+    connect,
     current,
     find_current,
     read_parts,
     use,
 )
-from raycomp.run.local import MOST_LOCAL_BYTES, Later, Local, choose_executor, connect, cut, regroup
+from raycomp.run.local import Later, Local, cut, regroup
 from raycomp.run.work import map_files, map_some, map_tasks
 from raycomp.words import IS_LAST, OK, POSITION, SHARD_ORDINAL, STATUS
 
@@ -308,9 +311,9 @@ def test_tasks_over_files_come_in_order_and_the_users_mistake_as_it_was_raised()
 def bare(monkeypatch) -> None:
     """No cluster and no GPU, whatever else goes on in this process."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(local, "is_connected", lambda: False)
-    monkeypatch.setattr(local, "_DRIVER", "/no/such/driver")
-    monkeypatch.setattr(local.executor, "find_current", lambda: None)
+    monkeypatch.setattr(executor, "is_connected", lambda: False)
+    monkeypatch.setattr(executor, "_DRIVER", "/no/such/driver")
+    monkeypatch.setattr(executor, "find_current", lambda: None)
 
 
 def choose(ray_for: str | None = None, size: int = 0, better: str | None = None, **options: Any) -> Any:
@@ -347,7 +350,7 @@ def test_what_is_better_done_on_ray_is_done_here_only_where_that_is_asked_for(ba
     ]:
         with monkeypatch.context() as patched:
             for name, value in patch.items():
-                patched.setattr(local, name, value)
+                patched.setattr(executor, name, value)
             is_local, said = choose(**more)
             assert (is_local, said if why else None) == (why is None, why)
             assert choose(executor="local", **more) == (True, "cluster.executor=local"), why

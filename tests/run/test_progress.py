@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from raycomp.config.waits import write_line
+from raycomp.config.options import write_line
 from raycomp.run import progress
 from raycomp.run.executor import WorkerPool, use
 from raycomp.run.local import Local

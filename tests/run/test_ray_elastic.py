@@ -13,7 +13,7 @@ import ray
 
 from raycomp.config import ClusterConfig
 from raycomp.data.files import Folder
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.run.ray_cluster import count_there
 from tests.run.growing import kill_node, start_growing
 from tests.run.slow_scorer import digest, score, score_at_once

@@ -11,7 +11,7 @@ from ray import exceptions as rays
 
 from raycomp.config import ClusterConfig, ClusterFailed, TooMuchBadData, UserError
 from raycomp.run import ray_session
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.run.ray_cluster import as_failed_cluster
 
 

@@ -22,8 +22,9 @@ from raycomp.run import ray_cluster as ray_private
 from raycomp.run import work
 from raycomp.run.executor import GPU_KIND, SCORERS, Pass, Session, Stage, WorkerPool, stage_part, use
 from raycomp.run.local import Local
+from raycomp.run.progress import describe_phases
 from raycomp.run.ray_cluster import MIXED, _Scorer, await_gpu, check_gpu, count_offered
-from raycomp.run.run import describe_phases, say_gpu
+from raycomp.run.run import say_gpu
 from raycomp.run.work import Phase
 from tests.run.test_ray_passes import BLOCK, ROWS, STAGES, Clock, Score, make_pass
 from tests.run.test_ray_waves import PART, make_rows

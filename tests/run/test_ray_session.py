@@ -23,8 +23,7 @@ from raycomp.config import ClusterConfig, ClusterFailed, Terminated
 from raycomp.data.files import Folder
 from raycomp.data.stores import STORAGE_ERRORS
 from raycomp.run import ray_cluster, ray_session
-from raycomp.run.executor import use
-from raycomp.run.local import connect
+from raycomp.run.executor import connect, use
 from raycomp.run.progress import Progress
 from raycomp.run.ray_cluster import OnRay
 from raycomp.run.ray_session import LOG, check_temporary_folder, keep_log
@@ -58,11 +57,11 @@ def test_a_cluster_that_does_not_answer_is_waited_for_so_long():
     """In a process of its own: this one may be connected already."""
     code = (
         "import sys\n"
-        "from raycomp.run import local, ray_session\n"
+        "from raycomp.run import executor, ray_session\n"
         "from raycomp.config import ClusterConfig\n"
         "ray_session._JOIN_S = 2.0\n"
         "try:\n"
-        "    with local.connect(ClusterConfig(executor='ray', address=sys.argv[1])):\n"
+        "    with executor.connect(ClusterConfig(executor='ray', address=sys.argv[1])):\n"
         "        pass\n"
         "except ValueError as error:\n"
         "    print(error)\n"
@@ -190,7 +189,7 @@ def test_ray_starts_where_its_agent_is_late(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(SLOW_AGENT)
     path = os.pathsep.join([str(tmp_path), *sys.path])
     code = (
-        "from raycomp.run.local import connect\n"
+        "from raycomp.run.executor import connect\n"
         "from raycomp.config import ClusterConfig\n"
         "with connect(ClusterConfig(executor='ray', num_cpus=5)) as session:\n"
         "    print(session.num_cpus)\n"
@@ -205,7 +204,7 @@ def test_ray_starts_where_its_agent_is_late(tmp_path):
 ASK_STATE = """
 import os, ray
 from ray.util.state import list_actors
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.config import ClusterConfig
 with connect(ClusterConfig(executor="ray", num_cpus=5), dashboard=True):
     print(os.environ["RAY_ADDRESS"] == ray.get_runtime_context().gcs_address)

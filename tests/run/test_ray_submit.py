@@ -94,7 +94,7 @@ def test_no_one_waits_for_a_label_that_no_node_has(head, pool, transcript):
 def test_workers_know_what_the_driver_knows(head):
     script = f"""
 import os, ray
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.config import ClusterConfig
 with connect(ClusterConfig(address="{head.address}")):
     print(ray.get(ray.remote(lambda: os.environ.get("HF_TOKEN")).remote()))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from raycomp.config import UserError
-from raycomp.core.attribution import Moments
+from raycomp.core.alignment import Moments
 from raycomp.curation.outputs import Output, OutputFolder
 from raycomp.data.files import Folder
 from raycomp.run import work as waves

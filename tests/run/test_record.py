@@ -8,8 +8,7 @@ from itertools import chain, repeat
 import pytest
 
 from raycomp.run.executor import Stats, There, WorkerPool
-from raycomp.run.progress import Growth, average
-from raycomp.run.run import describe_phases, describe_stages
+from raycomp.run.progress import Growth, average, describe_phases, describe_stages
 from raycomp.words import STATUS
 
 WORKER_POOLS = {

@@ -17,8 +17,7 @@ from raycomp.data.files import RUN, Folder
 from raycomp.data.runs import TIMES, identify
 from raycomp.probe import COMMANDS as PROBES
 from raycomp.probe.config import ProbeConfig
-from raycomp.run.lease import LEASE
-from raycomp.run.run import describe_run, refuse_other, start_run
+from raycomp.run.run import LEASE, describe_run, refuse_other, start_run
 
 WORDS = ("a dog", "", "a red cube", "two cats")
 

@@ -8,7 +8,7 @@ import pytest
 from ray.exceptions import RayTaskError
 from ray.tune.search import Searcher
 
-from raycomp.run.local import Session
+from raycomp.run.executor import Session
 from raycomp.sweep import command
 from raycomp.sweep.command import count_on_gpus, count_trials, cpus_of, plan_alone
 from raycomp.sweep.config import SweepConfig

@@ -25,7 +25,7 @@ from raycomp.config import (
     to_dict,
     write_space,
 )
-from raycomp.config.shared import CHOICE, LOGUNIFORM, UNIFORM
+from raycomp.config.options import CHOICE, LOGUNIFORM, UNIFORM
 from raycomp.continual.config import ContinualConfig
 from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table

@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from raycomp.config import ModelConfig
-from raycomp.core.epochs import slice_of
+from raycomp.core.batches import slice_of
 from raycomp.data.files import Folder
 from raycomp.models.clip import load_start
 from raycomp.training.config import FitConfig, TrainConfig

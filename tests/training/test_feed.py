@@ -16,7 +16,7 @@ from PIL import Image
 from torchvision.transforms import RandomResizedCrop
 
 from raycomp.config import ModelConfig, UserError
-from raycomp.core.epochs import EpochPlan, slice_of
+from raycomp.core.batches import EpochPlan, slice_of
 from raycomp.data.files import Folder
 from raycomp.models.images import ImageSpec, decode_image, prepare_image
 from raycomp.schema import PAIRS_SCHEMA

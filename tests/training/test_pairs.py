@@ -15,7 +15,7 @@ from PIL import Image
 
 import raycomp
 from raycomp.config import ClusterConfig, TooMuchBadData, UserError
-from raycomp.core.epochs import EpochPlan, let_follow
+from raycomp.core.batches import EpochPlan, let_follow
 from raycomp.core.selection import parse_uids
 from raycomp.curation.outputs import write_subset
 from raycomp.data.files import Folder
@@ -23,7 +23,7 @@ from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import write_table
 from raycomp.data.samples import write_tar
 from raycomp.negatives.config import NegativesConfig, WritingConfig
-from raycomp.run.local import connect
+from raycomp.run.executor import connect
 from raycomp.schema import NEGATIVES_SCHEMA, PAIRS_SCHEMA
 from raycomp.training.hard import MOST, load_mates
 from raycomp.training.pairs import (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raycomp.core.epochs import EpochPlan, slice_of
+from raycomp.core.batches import EpochPlan, slice_of
 from raycomp.training.ray_feed import ShardCache, cut_shard, from_table, to_table
 from raycomp.words import FIRST_ROW, UID
 

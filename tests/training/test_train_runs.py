@@ -17,7 +17,7 @@ from PIL import Image
 import raycomp
 from raycomp.cli import main
 from raycomp.config import ClusterFailed, ScorerConfig, UserError, override_all
-from raycomp.core.near import Known, count_shared, key_images, key_texts, merge_keys
+from raycomp.core.selection import Known, count_shared, key_images, key_texts, merge_keys
 from raycomp.data.files import Folder
 from raycomp.data.samples import write_tar
 from raycomp.look.show import show

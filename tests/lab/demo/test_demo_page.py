@@ -7,8 +7,7 @@ from PIL import Image
 
 from lab import demo
 from lab.demo.halves import Example
-from raycomp.report.charts import Html
-from raycomp.report.page import SCRIPT, render_page
+from raycomp.report.page import SCRIPT, Html, render_page
 from raycomp.table import Estimate, Table
 from tests.report.html_tree import Element, read_html
 

@@ -8,8 +8,16 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
-from raycomp.core.alignment import find_ranks, is_suspect, normalise, pair_cosine
-from raycomp.core.attribution import Moments, aggregate_drops, pair_drop, profile_pas
+from raycomp.core.alignment import (
+    Moments,
+    aggregate_drops,
+    find_ranks,
+    is_suspect,
+    normalise,
+    pair_cosine,
+    pair_drop,
+    profile_pas,
+)
 from raycomp.words import AGGREGATES
 
 
