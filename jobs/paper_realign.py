@@ -39,6 +39,8 @@ tasks of Track A, with MIT-States and VAW in two tasks each by their objects; th
 own and in no mean. Margins need edits in the tests, which the downloads do not have. CRR to primitives
 reads a primitive as attributes and an object ("red cube"); MIT-States and VAW name both apart: theirs is 1 by
 construction. CRR to learned is not: it compares the pair with the same model right after each task.
+Drift by layer: a table on the pages of realign_main, OUT/retrieval/STREAM, for zscl, c-clip and diki. The
+other methods, the ablations among them, leave CLIP frozen: 0 by construction.
 
 Cost: estimated from .19 s for 1,024 pairs with ViT-B/32 on one H100: 13 minutes for a run that trains the
 model on four tasks, ZSCL 35. realign_main 24 hours of one H100, realign_track_c 7; the ablations train heads

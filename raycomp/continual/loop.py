@@ -1,6 +1,7 @@
 """One run, the work of one cluster task: from its stream's arrays, task after task, to its table.
 
-Learn one task, evaluate all, next; resumable after a kill. B samples of a step, N of a task.
+Learn one task, evaluate all, next; resumable after a kill. B samples of a step, N of a task; of hidden
+states, K blocks of the text tower, T texts, W dims.
 """
 
 import io
@@ -22,7 +23,7 @@ from raycomp.continual.embed import RunJob
 from raycomp.continual.method import HEAD, JOINT, TUNE, get_method
 from raycomp.continual.methods.head import Frozen, HeadLearner, Learner
 from raycomp.continual.methods.published import CClip, ClMoe, Diki, Zscl
-from raycomp.continual.methods.tuner import Finetune
+from raycomp.continual.methods.tuner import Finetune, Tuner
 from raycomp.continual.scoring import BEFORE, METHOD, RUNS, TASK, ZERO_SHOT, Figure, gather_questions
 from raycomp.continual.streams.build import read_stream
 from raycomp.data.files import Folder
@@ -39,6 +40,8 @@ IsWarned = Callable[[], bool]
 _STATE, _SAVED = "state.pt", ("number", "step", "rows", "reported")
 # Added to a seed, so that the order of tasks and the order of rows are drawn independently.
 _ORDER, _ROWS = 21, 22
+# Texts of the first task whose hidden states are compared with the start model's; the seed of their draw.
+_MOST_TEXTS, _TEXTS = 256, 23
 
 
 def order_tasks(num_tasks: int, config: ContinualConfig, seed: int) -> list[int]:
@@ -85,6 +88,8 @@ class TaskLoop:
         self.rows: list[dict[str, Any]] = []
         self.reported: list[dict[str, float]] = []
         """Over the steps of this task."""
+        self.start_KTW: np.ndarray | None = None
+        """States of the text tower's blocks before any training; none where they are not followed."""
 
     @property
     def taken(self) -> int:
@@ -103,6 +108,7 @@ class TaskLoop:
         Raises UserError if the state is damaged, or an embedding is not of length 1.
         """
         self.is_started = True
+        self.start_KTW = self._find_states()  # a state below restores what was learned since
         if work.exists(_STATE):
             self._restore(work)
         else:
@@ -156,6 +162,9 @@ class TaskLoop:
             read = self.learner.read_out(self.asked.split)
             found += [(METHOD, Figure(0, name, value)) for name, value in read.items()]
         found += [(METHOD, Figure(0, name, value)) for name, value in summarise_steps(self.reported).items()]
+        if self.start_KTW is not None and after != BEFORE:
+            moved = scoring.judge_drift(self.start_KTW, self._find_states())
+            found += [(METHOD, one) for one in moved]
         if after == len(self.order) - 1:
             text_only = scoring.judge_text_only(self.asked, keys, self.config.weight, self.trainings)
             found += [(TASK, one) for one in text_only]
@@ -168,6 +177,16 @@ class TaskLoop:
             {"after": after, "of": of, "number": one.task, "figure": one.name, "value": one.value}
             for of, one in found
         ]
+
+    def _find_states(self) -> np.ndarray | None:
+        """Return the text tower's states, (K, T, W), of a sample of the first task's test texts, the same for
+        all methods and seeds; none for a head, whose CLIP is frozen, and where ``list_states`` has none."""
+        if not isinstance(self.learner, Tuner):
+            return None
+        split, text_T = self.asked.split, self.asked.text_IT[0]
+        assert split.token_TL is not None, "a tuner needs tokens"
+        drawn_T = np.random.default_rng(_TEXTS).permutation(len(text_T))[:_MOST_TEXTS]
+        return self.learner.list_states(split.token_TL[text_T[drawn_T]], split.text_TD[text_T[drawn_T]])
 
     def _find_keys(self, split: Split) -> Keys:
         """Return the split as embedded by the method; raises if training left an embedding without a

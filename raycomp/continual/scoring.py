@@ -3,7 +3,7 @@
 N samples, T texts or tasks, K candidates, M edits, E heads, D dims.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
@@ -28,6 +28,8 @@ _BOUND = ("crr", "a_pair", "a_attribute", "a_object")
 CRR, CRR_LEARNED = "crr_to_primitives", "crr_to_learned"
 """The two readings of the paper's CRR: pair / (attribute * object), "crr" in the files of runs; and pair
 accuracy relative to that of the same model right after each task."""
+SUBSPACE_DRIFT, STATE_DISTANCE = "subspace_drift_layer_", "cosine_distance_layer_"
+"""Figures of a method that trains the model, each followed by the layer of the text tower, from 1."""
 
 
 @dataclass(frozen=True)
@@ -417,6 +419,14 @@ def _report_binding(
     ]
     for name, value in zip(_BOUND, core.compute_retention(*rights), strict=True):
         yield Figure(task, f"{score} {name}", value)
+
+
+def judge_drift(start_KTW: Iterable[np.ndarray], now_KTW: Iterable[np.ndarray]) -> Iterator[Figure]:
+    """Yield how far the states after each block of the text tower moved from the start model's."""
+    for layer, states in enumerate(zip(start_KTW, now_KTW, strict=True), 1):
+        drift = core.measure_drift(*states)
+        yield Figure(0, f"{SUBSPACE_DRIFT}{layer}", drift.subspace)
+        yield Figure(0, f"{STATE_DISTANCE}{layer}", drift.distance)
 
 
 PRIOR, SHUFFLED, CHANCE = "prior", "shuffled", "chance"

@@ -21,6 +21,8 @@ from raycomp.continual.scoring import (
     PRIOR,
     SCORES,
     SHUFFLED,
+    STATE_DISTANCE,
+    SUBSPACE_DRIFT,
     Result,
     average_so_far,
 )
@@ -166,7 +168,8 @@ def report_head(runs: Runs) -> Table:
         "to 2. AUC: the composition's primitives against all names of the stream. Sigma: the largest of a "
         "step. Alpha: the factor on steps or gradients. Step taken: the length of every tenth step relative "
         "to a full step; under Adam a shorter gradient does not change it. Alpha, step taken, similarity and "
-        "gradient length are means over the last task's steps."
+        "gradient length are means over the last task's steps. A head leaves CLIP frozen, so by "
+        "construction none of its layers drifts."
     )
     return runs.tabulate("heads", metrics, note)
 
@@ -250,6 +253,41 @@ def report_correlations(runs: Runs) -> Table:
     return Table(runs.title("sigma and recall"), heads, rows, note)
 
 
+def report_drift(runs: Runs) -> Table:
+    """Return how far each layer of the text tower moved, the mean over a method's runs; a method that trains
+    the model and has no such figures is named."""
+    rows: list[tuple[Cell, ...]] = []
+    num_tasks = max(result.num_tasks for result in runs.results.values())
+
+    def average(results: Sequence[Result], figure: str) -> list[Cell]:
+        found = [one.of_method(figure) for one in results if (METHOD, figure) in one.values]
+        return [value if np.isfinite(value) else None for value in np.mean(found, axis=0).tolist()]
+
+    for method in runs.methods:
+        every = runs.results.values()
+        own = [one for one in every if one.one_run.method == method and one.one_run.is_tuned]
+        names = dict.fromkeys(name for one in own for of, name in one.values if of == METHOD)
+        layers = [name.removeprefix(SUBSPACE_DRIFT) for name in names if name.startswith(SUBSPACE_DRIFT)]
+        for layer in layers:
+            drifts = average(own, f"{SUBSPACE_DRIFT}{layer}")
+            distances = average(own, f"{STATE_DISTANCE}{layer}")
+            rows.append((name_method(method), layer, *drifts, distances[-1]))
+        if own and not layers:
+            rows.append((name_method(method), "not recorded", *[None] * (num_tasks + 1)))
+    heads = [f"after task {t + 1}" for t in range(num_tasks)] + ["cosine distance, at the end"]
+    note = (
+        "By task, the subspace drift of the states at the end-of-text token of up to 256 test texts of the "
+        "first task, after each block, from the start model's: one minus the mean squared cosine of the "
+        "principal angles between their main directions, at most 16; 0 to 1, at right angles. The cosine "
+        "distance is a mean over texts, 0 to 2. The paper's text defines neither the subspace nor the token. "
+        "Other methods train heads: CLIP is frozen, so their drift is 0 by construction. Not recorded: the "
+        "text tower is not a list of blocks pooled at that token, the learner is not a Tuner, or the run is "
+        "of an earlier version. Published: largest in deep layers and later tasks."
+    )
+    columns: Columns = ("Method", "layer", *(Column(head, digits=4) for head in heads))
+    return Table(runs.title("drift of the text tower by layer"), columns, rows, note)
+
+
 _SAID = "In percent; 95 % intervals by Student's t, over backbones where there are several, else over seeds."
 MAIN = ("last", "learned", "forgetting_best", "transfer", "average")
 
@@ -268,6 +306,7 @@ def make_tables(results: Results, measured: Measured) -> list[Table]:
             report_margins(runs),
             report_margin_gaps(runs),
             report_correlations(runs),
+            report_drift(runs),
             *report_matrices(runs),
         ]
     return [table for table in made if table.rows]

@@ -5,7 +5,7 @@ the image's embedding. Both kinds have a budget in entries and one in bytes.
 
 T tasks; ``score_TT[t, i]`` is the score on task i after task t was learned, ``before_T[i]`` the score before
 any task. A metric that a method or a stream does not have is NaN. B samples, P primitives of each at most, V
-names, D dims, N questions, K candidate answers.
+names, D dims, N questions or texts, K candidate answers; of a subspace, S directions.
 """
 
 import hashlib
@@ -220,6 +220,48 @@ def zero_shot_drift(before_D: Sequence[float], after_D: Sequence[float]) -> floa
     if len(before_D) != len(after_D):
         raise ValueError(f"{len(before_D)} data sets before and {len(after_D)} after: must be equal")
     return _mean(np.subtract(after_D, before_D))
+
+
+class LayerDrift(NamedTuple):
+    """How far the hidden states of a layer moved between two models."""
+
+    subspace: float
+    """One minus the mean squared cosine of the principal angles, 0 (the same subspace) to 1 (at right
+    angles)."""
+    distance: float
+    """Mean over texts of one minus the cosine of the text's two states, not centred, 0 to 2."""
+
+
+def measure_drift(start_ND: np.ndarray, now_ND: np.ndarray) -> LayerDrift:
+    """Return how far a layer's states of the same texts moved from those of the start model.
+
+    COMPO-REALIGN names a "subspace drift" by layer; its text defines neither subspace nor token, so both are
+    our choice. With A and B the S main directions of the centred states, before and now (the largest right
+    singular vectors, as rows), drift = 1 - |A B^T|^2 / S (Frobenius), the mean sin^2 of the principal angles
+    (Bjorck and Golub 1973). S = min(16, D // 2, rank at the start): at most half the dims, so that 1 can be
+    reached. A direction that the states have lost counts as a right angle. A shift of all states and their
+    scale do not count; in the distance a shift does. NaN for the subspace if all start states are equal; a
+    state of length 0 has distance 1. ValueError unless both have the same shape, with at least one text.
+    """
+    start_ND, now_ND = np.asarray(start_ND, np.float64), np.asarray(now_ND, np.float64)
+    if start_ND.ndim != 2 or start_ND.shape != now_ND.shape or not len(start_ND):
+        raise ValueError(f"states {start_ND.shape} and {now_ND.shape}: must be (N, D) both, N at least 1")
+    length_N = np.linalg.norm(start_ND, axis=1) * np.linalg.norm(now_ND, axis=1)
+    cosine = _mean((start_ND * now_ND).sum(1) / np.maximum(length_N, 1e-300))
+    most = min(16, start_ND.shape[1] // 2)
+    before_SD, after_SD = _find_directions(start_ND, most), _find_directions(now_ND, most)
+    num = len(before_SD)
+    shared = np.square(before_SD @ after_SD[:num].T).sum() / num if num else np.nan
+    return LayerDrift(float(np.clip(1 - shared, 0, 1)), float(np.clip(1 - cosine, 0, 2)))
+
+
+def _find_directions(state_ND: np.ndarray, most: int) -> np.ndarray:
+    """Return the main directions of centred states, (S, D); fewer than ``most`` where their rank is lower."""
+    centred_ND = state_ND - state_ND.mean(0)
+    _, size_R, direction_RD = np.linalg.svd(centred_ND, full_matrices=False)
+    # Rounding of fp32 states is not a direction.
+    least = np.abs(state_ND).max() * max(state_ND.shape) * np.finfo(np.float32).eps
+    return direction_RD[: min(most, int((size_R > least).sum()))]
 
 
 def cycle_errors(direction_BD: np.ndarray, primitive_BPD: np.ndarray, valid_BP: np.ndarray) -> np.ndarray:

@@ -379,6 +379,30 @@ def find_causal_tower(model: nn.Module) -> Tower | None:
     return tower if is_causal else None
 
 
+@torch.inference_mode()
+def list_text_states(model: Any, token_BN: Tensor) -> Tensor | None:
+    """Return the hidden states at the end-of-text token after each block of the text tower, fp32 (K, B, D).
+
+    None for a tower without a list of blocks that is pooled at this token (``find_causal_tower``).
+    """
+    tower = find_causal_tower(model)
+    if tower is None:
+        return None
+    row_B, end_B = torch.arange(len(token_BN), device=token_BN.device), token_BN.argmax(1)
+    found: list[Tensor] = []
+
+    def take(block: nn.Module, inputs: Any, state_BND: Tensor) -> None:
+        found.append(state_BND[row_B, end_B].float())
+
+    hooks = [block.register_forward_hook(take) for block in tower.transformer.resblocks]
+    try:
+        model.encode_text(token_BN)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.stack(found)
+
+
 class TextEncoder:
     """Embed captions with their counterfactuals. A tower that cannot share prefixes exactly encodes every
     text by itself.

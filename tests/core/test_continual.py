@@ -14,6 +14,7 @@ from raycomp.core.continual import (
     cycle_errors,
     fuse,
     judge_read_out,
+    measure_drift,
     score_by_prior,
     summarise,
     zero_shot_drift,
@@ -176,3 +177,61 @@ def test_a_buffer_goes_on_from_what_was_saved():
     broken.add(0, images[20:])
     broken.add(1, images)
     assert broken.entries() == straight.entries() and broken.to_dict() == straight.to_dict()
+
+
+def drift_slowly(start_ND: np.ndarray, now_ND: np.ndarray, num: int) -> tuple[float, float]:
+    """Return the drift by eigenvectors of the covariances, and by angles: direction after direction."""
+    bases = []
+    for state_ND in (start_ND, now_ND):
+        _, vector_DD = np.linalg.eigh(np.cov(state_ND.T))
+        bases.append(vector_DD[:, ::-1][:, :num].T)
+    cosines = np.linalg.svd(bases[0] @ bases[1].T, compute_uv=False)
+    angles = [math.acos(min(1.0, cosine)) for cosine in cosines]
+    apart = []
+    for one_D, other_D in zip(start_ND, now_ND, strict=True):
+        apart.append(1 - one_D @ other_D / math.sqrt(one_D @ one_D) / math.sqrt(other_D @ other_D))
+    return sum(math.sin(angle) ** 2 for angle in angles) / num, sum(apart) / len(apart)
+
+
+def test_the_drift_of_a_layer_equals_a_slow_loop():
+    rng = np.random.default_rng(0)
+    for num_texts, num_dims, num in ((40, 64, 16), (9, 64, 8), (30, 10, 5)):
+        start_ND = rng.normal(size=(num_texts, num_dims)) + rng.normal(size=num_dims)
+        now_ND = start_ND + 0.3 * rng.normal(size=start_ND.shape)
+        found = measure_drift(start_ND, now_ND)
+        assert found == pytest.approx(drift_slowly(start_ND, now_ND, num), rel=1e-9)
+        assert 0 < found.subspace < 1 and 0 < found.distance < 2
+
+
+def test_the_drift_of_states_that_stay_and_of_states_at_right_angles():
+    rng = np.random.default_rng(1)
+    state_ND, none_ND = rng.normal(size=(20, 6)), np.zeros((20, 6))
+    start_ND = np.hstack([state_ND, none_ND])
+    assert measure_drift(start_ND, start_ND) == pytest.approx((0, 0), abs=1e-12)
+    assert measure_drift(start_ND, np.hstack([none_ND, state_ND])) == pytest.approx((1, 1))
+    assert measure_drift(start_ND, -start_ND) == pytest.approx((0, 2), abs=1e-12)
+    shifted = measure_drift(start_ND, 3 * start_ND + 5)
+    assert shifted.subspace == pytest.approx(0, abs=1e-12) and shifted.distance > 0.1
+    # Of six directions two are lost.
+    lost = measure_drift(start_ND, start_ND * (np.arange(12) > 1))
+    assert lost.subspace == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("angle", [0.0, 0.2, 1.0, math.pi / 2])
+def test_the_drift_of_a_rotation_is_the_squared_sine_of_its_angle(angle):
+    """Two main directions in four dims, each turned into an own further one, by the same angle."""
+    rng = np.random.default_rng(2)
+    state_NS = rng.normal(size=(12, 2))
+    start_ND = np.hstack([state_NS, np.zeros((12, 2))])
+    now_ND = np.hstack([math.cos(angle) * state_NS, math.sin(angle) * state_NS])
+    found = measure_drift(start_ND, now_ND)
+    assert found == pytest.approx((math.sin(angle) ** 2, 1 - math.cos(angle)), abs=1e-9)
+
+
+def test_the_drift_of_states_without_a_subspace_and_what_is_refused():
+    same = measure_drift(np.ones((5, 4)), np.ones((5, 4)))
+    assert math.isnan(same.subspace) and same.distance == pytest.approx(0)
+    assert measure_drift(np.zeros((5, 4)), np.ones((5, 4))).distance == 1
+    for start, now in (((3, 4), (4, 4)), ((3,), (3,)), ((0, 4), (0, 4))):
+        with pytest.raises(ValueError, match=r"must be \(N, D\) both, N at least 1$"):
+            measure_drift(np.zeros(start), np.zeros(now))

@@ -398,16 +398,20 @@ class ClMoe(Tuner):
 
     def find_keys(self, split: Split) -> Keys:
         """Embed all pixels and tokens; each row is routed as a row of the task with the nearest mean."""
-        shares = [*self.shares]
-        if self.train is not None:
-            shares.append([layer.share() for layer in self.layers])
-        for number, layer in enumerate(self.layers if shares else ()):
-            layer.task_GE = torch.stack([one[number] for one in shares])
         try:
             return super().find_keys(split)
         finally:
             for tower in TOWERS:
                 self.route(tower)
+
+    def seen_model(self) -> Any:
+        """Return the model, whose task router has the counts of all tasks so far, the open one included."""
+        shares = [*self.shares]
+        if self.train is not None:
+            shares.append([layer.share() for layer in self.layers])
+        for number, layer in enumerate(self.layers if shares else ()):
+            layer.task_GE = torch.stack([one[number] for one in shares])
+        return self.model
 
     def choose(self, tower: str, feature_ND: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return the index of the task with the nearest mean for each row, int64 (N,); nothing before the

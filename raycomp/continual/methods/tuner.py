@@ -1,6 +1,7 @@
 """Methods that train the model itself: objective, evaluation, resumable state; finetune as it is.
 
-N samples, T texts, R rows of a pass, B rows of a batch, L tokens of context, H x W pixels, D dims.
+N samples, T texts, R rows of a pass, B rows of a batch, L tokens of context, H x W pixels, D dims; of
+hidden states, K blocks, W dims.
 """
 
 import copy
@@ -18,7 +19,7 @@ from raycomp.continual.config import ContinualConfig
 from raycomp.continual.data import Keys, Pixels, Split
 from raycomp.core.compo_realign import Views, contrast_views
 from raycomp.models.architecture import ScorerSpec
-from raycomp.models.clip import Clip, encode_text
+from raycomp.models.clip import Clip, encode_text, list_text_states
 from raycomp.training import towers
 from raycomp.training.config import FitConfig
 from raycomp.training.loop import Trainer
@@ -144,6 +145,16 @@ class Tuner:
             self.embed(model, "image", split.pixels, *self.choose("image", split.image_ND)),
             self.embed(model, "text", split.token_TL, *self.choose("text", split.text_TD)),
         )
+
+    def list_states(self, token_TL: np.ndarray, text_TD: np.ndarray) -> np.ndarray | None:
+        """Return the states of a few texts after each block of the text tower, (K, T, W), by the model that
+        an evaluation embeds with; see ``list_text_states``. ``text_TD``: their embeddings by the frozen
+        model, which ``choose`` routes by. Each rank computes all of them, in one pass."""
+        model, chosen = self.seen_model().eval(), self.choose("text", text_TD)
+        self.route("text", *(torch.from_numpy(array).to(self.device) for array in chosen))
+        state_KTW = list_text_states(model, torch.from_numpy(token_TL).to(self.device).long())
+        self.route("text")
+        return None if state_KTW is None else state_KTW.cpu().numpy()
 
     def state(self) -> dict[str, Any]:
         """Return the learned weights and, within a task, the optimizer's state; on the CPU."""
