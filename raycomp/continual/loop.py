@@ -163,8 +163,9 @@ class TaskLoop:
             found += [(METHOD, Figure(0, name, value)) for name, value in read.items()]
         found += [(METHOD, Figure(0, name, value)) for name, value in summarise_steps(self.reported).items()]
         if self.start_KTW is not None and after != BEFORE:
-            moved = scoring.judge_drift(self.start_KTW, self._find_states())
-            found += [(METHOD, one) for one in moved]
+            now_KTW = self._find_states()
+            assert now_KTW is not None, "a tower keeps its blocks"
+            found += [(METHOD, one) for one in scoring.judge_drift(self.start_KTW, now_KTW)]
         if after == len(self.order) - 1:
             text_only = scoring.judge_text_only(self.asked, keys, self.config.weight, self.trainings)
             found += [(TASK, one) for one in text_only]
