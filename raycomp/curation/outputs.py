@@ -148,7 +148,7 @@ def _append(file: IO[bytes], uid_N2: np.ndarray) -> int:
 
 def _in_order(path: Path, depth: int) -> Iterator[np.ndarray]:
     """Yield the uids of a file, all equal in their first ``depth`` bytes, in ascending order; remove it."""
-    parts = [path.with_name(f"{path.name}-{byte:02x}") for byte in range(256)]
+    parts: dict[int, Path] = {}
     is_small = os.path.getsize(path) <= _SORT_ROWS * _UID_BYTES or depth == _UID_BYTES
     with path.open("rb") as source:
         while raw := source.read(_SORT_ROWS * _UID_BYTES):
@@ -161,12 +161,12 @@ def _in_order(path: Path, depth: int) -> Iterator[np.ndarray]:
             order_N = np.argsort(byte_N, kind="stable")
             edges = np.searchsorted(byte_N[order_N], np.arange(257))
             for byte in np.unique(byte_N).tolist():
+                parts[byte] = path.with_name(f"{path.name}-{byte:02x}")
                 with parts[byte].open("ab") as file:
                     _append(file, uid_N2[order_N[edges[byte] : edges[byte + 1]]])
     path.unlink()
-    for part in parts:
-        if part.exists():
-            yield from _in_order(part, depth + 1)
+    for _, part in sorted(parts.items()):
+        yield from _in_order(part, depth + 1)
 
 
 SPAN = 2 * SAMPLES_PER_SHARD
