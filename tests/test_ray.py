@@ -114,9 +114,12 @@ def read_losses(out: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_what_the_local_executor_started_ray_finishes(label, options, curated, tmp_path, monkeypatch):
-    """Cut off after the first wave, so that Ray has one to skip and others to do, on nodes with a label."""
-    commit = work._Attempt._commit
+def test_ray_finishes_what_the_local_executor_started_and_a_killed_scorer_changes_no_byte(
+    label, options, curated, tmp_path, monkeypatch
+):
+    """Cut off after the first wave, so that Ray has one to skip and others to do, on nodes with a label; its
+    scorer is killed at work."""
+    commit, out = work._Attempt._commit, tmp_path / "out"
 
     def cut(self: Any, *args: Any) -> None:
         commit(self, *args)
@@ -124,21 +127,21 @@ def test_what_the_local_executor_started_ray_finishes(label, options, curated, t
 
     with monkeypatch.context() as patch, pytest.raises(Cut):
         patch.setattr(work._Attempt, "_commit", cut)
-        curate(options | LOCAL, tmp_path / "out")
-    curate(options | {"cluster.labels": label}, tmp_path / "out")
-    assert digest(tmp_path / "out") == curated[1]
-
-
-def test_a_killed_scorer_is_started_again_and_changes_no_byte(options, curated, tmp_path):
+        curate(options | LOCAL, out)
     slow = Path(options["scorers"].rpartition(":")[0]).parent / "slow"
     slow.touch()
     killed: list[int] = []
+
+    def find_parts() -> set[Path]:
+        return {*(out / "work/parts/align").glob("**/*.parquet")}
+
+    first = find_parts()
 
     def kill() -> None:
         until = time.monotonic() + 120
         while not killed and time.monotonic() < until:
             time.sleep(0.1)
-            if any((tmp_path / "out/work/parts/align").glob("**/*.parquet")):
+            if find_parts() - first:
                 for process in psutil.process_iter(["cmdline"]):
                     if (process.info["cmdline"] or [""])[0] == ALIGN and not killed:
                         process.kill()
@@ -147,9 +150,9 @@ def test_a_killed_scorer_is_started_again_and_changes_no_byte(options, curated, 
 
     watcher = threading.Thread(target=kill, daemon=True)
     watcher.start()
-    curate(options, tmp_path / "out")
+    curate(options | {"cluster.labels": label}, out)
     watcher.join()
-    assert killed and digest(tmp_path / "out") == curated[1]
+    assert killed and digest(out) == curated[1]
 
 
 def test_two_ranks_have_the_curve_of_one(curated, tmp_path):
@@ -189,6 +192,7 @@ def test_tune_trains_each_trial_once_and_says_which_is_best(curated, tmp_path):
         "evaluate.benchmarks": WORLD,
         "evaluate.own.annotations": str(tmp_path / "exam"),
         "metric": "world.accuracy",
+        "max_concurrent": 1,  # one process trains them all
     }
     config = replace(override_all(SweepConfig(), options), model=train.model, train=train.train)
     config = replace(config, train=replace(train.train, steps=1))

@@ -18,6 +18,7 @@ from ray.exceptions import RayError
 from ray.train.collective import broadcast_from_rank_zero
 from ray.train.torch import TorchConfig, TorchTrainer, get_device
 from ray.train.v2.api import config as v2
+from ray.train.v2.api.callback import UserCallback
 from ray.train.v2.api.exceptions import ControllerError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -133,6 +134,15 @@ def run_ranks(
     tracker: Any = ray.remote(num_cpus=0)(journal.StatusTracker).options(scheduling_strategy=here).remote()
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(_START_S))
     ended: list[BaseException | None] = []
+
+    class EndOnError(UserCallback):
+        """Ends the training after an error that a restart cannot fix, before Ray Train starts the ranks once
+        more. Ray's controller unpickles it, too: as a class of this function it imports nothing."""
+
+        def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+            if ray.get(tracker.status.remote()).error is not None:
+                raise RuntimeError("the tracker has the error that ends the training")
+
     scaling = ranks.scale(job.selector, share_cpus(ranks.count, 1, job.selector))
 
     def run() -> None:
@@ -143,6 +153,7 @@ def run_ranks(
                 storage_path=temporary,
                 # The tracker limits the restarts: it knows whether a step was taken in between.
                 failure_config=v2.FailureConfig(max_failures=-1, max_preemption_failures=-1),
+                callbacks=[EndOnError()],
                 logging_config=v2.LoggingConfig(log_level="ERROR"),
             )
             try:
