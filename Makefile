@@ -11,8 +11,9 @@ demo: .venv/demo
 	$(BIN)/python -m lab demo --out $(OUT)
 
 # Everything that needs neither a store, a browser nor real photos. The third process has the Ray cluster, and waits.
+# Each process collects all tests, and dozens import raycomp: what these compile is kept.
 test: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder --ignore tests/lab
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder --ignore tests/lab
 
 # The other tests, by what they need: a group is a mark of pyproject.toml.
 GROUPS = ray faults stores docs deploy browser data engine lab
@@ -81,7 +82,7 @@ docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Where Python may not write bytecode, every Ray worker would compile its imports anew: compile them here. Tests start
-# many processes at once, which would all compile the same.
+# many processes at once, which would all compile the same: a collection compiles raycomp and the tests.
 define install
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
@@ -96,6 +97,7 @@ endef
 .venv/dev: pyproject.toml constraints.txt
 	$(call install,-e '.[dev]')
 	touch .venv/demo
+	-PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --collect-only > /dev/null
 
 .venv/docs: pyproject.toml constraints.txt
 	$(call install,-e '.[docs]')
