@@ -43,7 +43,7 @@ SUGGESTED = [
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> str:
-    return make_captions(tmp_path_factory.mktemp("captions"))
+    return make_captions(tmp_path_factory.mktemp("captions"), per_file=24)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_ngrams_of_other_images_judge(source, candidates):
     captions = read_captions(source, 3)
     folds = [row["fold"] for row in captions]
     assert folds[::2] == folds[1::2] and 1 < len({*folds}) <= NUM_FOLDS, "two captions of an image share one"
-    for caption, row in list(zip(captions, candidates, strict=True))[::29]:
+    for caption, row in list(zip(captions, candidates, strict=True))[::17]:
         counts = count_ngrams(one["caption"] for one in captions if one["fold"] != caption["fold"])
         for one in row["negatives"]:
             for name, judge in ((UNIGRAM, unigram_likelihood), (BIGRAM, bigram_likelihood)):
@@ -137,7 +137,7 @@ def test_edits_are_drawn_by_counts_of_all_captions(source, tmp_path):
     want = count_context(reader.parsed[text] for text in captions)
     context = load_context(str(tmp_path / "out" / "context.parquet"))
     assert context.tables == want.tables and all(want.tables[name] for name in TABLES)
-    for row in rows[::14]:
+    for row in rows[::8]:
         parsed = reader.parsed[row["caption"]]
         for op in ("SWAP", "REPLACE", "ADD"):
             chains = apply_calls(parsed, [op], reader.lexicon, 0, row["uid"], 24, context)
