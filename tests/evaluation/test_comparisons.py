@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 import raycomp
-from raycomp.data.files import Folder
 from raycomp.data.parquet import write_table
 from raycomp.evaluation.compare import check_table, list_tails
 from raycomp.evaluation.results import (
@@ -24,7 +23,7 @@ from tests.drawn import WORLD
 from tests.evaluation.embedded import invent
 from tests.evaluation.test_choice_evaluation import make_choices, make_evaluation
 from tests.report.html_tree import Element, read_html
-from tests.sealed import seal
+from tests.sealed import write_run
 
 SPLITS = ("swap_att", "add_obj")
 
@@ -50,13 +49,9 @@ def write_evaluation(folder: Path, table: pa.Table) -> str:
     """Write the folder of a finished evaluation."""
     write_table(table, str(folder / "scores/world.parquet"), table.schema)
     (folder / "table.csv").write_text("")
-    run = {"kind": "evaluate", "status": "finished", "versions": {}, "fingerprint": {}, "warnings": []}
-    run |= {"config": {"model": {"name": "ViT-B-32", "weights": "tuned.pt"}, "benchmarks": [WORLD]}}
-    run["config"]["own"] = {"annotations": str(folder)}
-    run |= {"funnel": {"read": len(table), "corpus": len(table), "kept": len(table), "dropped": {}}}
-    Folder(str(folder)).write_json(run, "run.json")
-    seal(Folder(str(folder)), ("scores", "table.csv"))
-    return str(folder)
+    config = {"model": {"name": "ViT-B-32", "weights": "tuned.pt"}, "benchmarks": [WORLD]}
+    config["own"] = {"annotations": str(folder)}
+    return write_run(folder, "evaluate", len(table), ("scores", "table.csv"), config=config)
 
 
 def compare(tmp_path: Path, **shares: float) -> tuple[Element, list[dict[str, str]]]:

@@ -23,7 +23,7 @@ from raycomp.models.clip import load_start
 from raycomp.training.command import TRAINED, write_trained
 from tests.corpus import scenes
 from tests.evaluation.embedded import invent
-from tests.sealed import seal
+from tests.sealed import write_run
 
 
 def write_files(folder, images: dict[str, list[str]]) -> str:
@@ -122,15 +122,9 @@ def leave_training(folder: Path, scorer: ScorerConfig, images: list[bytes]) -> s
     (folder / "checkpoint").mkdir(parents=True)
     (folder / "checkpoint/model.safetensors").write_bytes(safetensors.torch.save(clip.state_dict()))
     shutil.copy(scorer.model, folder / "checkpoint/model.json")
-    facts = dict.fromkeys(("steps", "epochs", "pairs", "first_loss", "last_loss"), 1)
-    facts |= {name: {} for name in ("config", "fingerprint", "versions")}
-    facts |= {"kind": "train", "status": "finished", "warnings": []}
-    funnel = {"read": 1, "corpus": 1, "kept": 1, "dropped": {}}
-    (folder / "run.json").write_text(json.dumps({**facts, "funnel": funnel}))
     hashes = [hashlib.sha256(image).hexdigest() for image in images]
     write_trained(Known(merge_keys([key_images(hashes)]), merge_keys([])), Folder(str(folder)))
-    seal(Folder(str(folder)), ("checkpoint", *TRAINED))
-    return str(folder)
+    return write_run(folder, "train", outputs=("checkpoint", *TRAINED))
 
 
 def test_images_that_the_model_was_trained_on_are_known_from_its_folder(tiny_scorer, tmp_path, capsys):

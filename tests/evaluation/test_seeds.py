@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import raycomp
-from raycomp.data.files import Folder
 from raycomp.evaluation.seeds import measure_figures, read_layout, read_values
 from raycomp.table import write_csv
 from tests.drawn import WORLD
-from tests.sealed import seal
+from tests.sealed import write_run
 
 LAYOUT = """figure,metric,needs,full,half
 SC,sugarcrepe.accuracy.micro,SugarCrepe,57.78 +- 0.09,58.49
@@ -20,15 +19,11 @@ IN-1K,zeroshot.acc1.in1k,ImageNet-1k validation images,7.27,7.43
 """
 
 
-def write_run(folder: Path, kind: str, name: str, rows: list[tuple]) -> str:
+def write_table(folder: Path, kind: str, name: str, rows: list[tuple]) -> str:
     folder.mkdir(parents=True)
     (folder / name).write_text(write_csv(rows))
-    run = {"kind": kind, "status": "finished", "versions": {}, "fingerprint": {}, "warnings": []}
-    run |= {"config": {"model": {"name": "ViT-B-32", "weights": "a.pt"}, "benchmarks": [WORLD]}}
-    run |= {"funnel": {"read": 1, "corpus": 1, "kept": 1, "dropped": {}}}
-    Folder(str(folder)).write_json(run, "run.json")
-    seal(Folder(str(folder)), (name,))
-    return str(folder)
+    config = {"model": {"name": "ViT-B-32", "weights": "a.pt"}, "benchmarks": [WORLD]}
+    return write_run(folder, kind, outputs=(name,), config=config)
 
 
 def write_evaluation(folder: Path, **values: float) -> str:
@@ -40,7 +35,7 @@ def write_evaluation(folder: Path, **values: float) -> str:
     }
     rows += [(*names[name], value, "") for name, value in values.items()]
     rows += [("sugarcrepe", "micro", "accuracy", 0.99, "bigram")]
-    return write_run(folder, "evaluate", "table.csv", rows)
+    return write_table(folder, "evaluate", "table.csv", rows)
 
 
 def test_means_and_differences_are_those_by_hand(tmp_path):
@@ -71,7 +66,7 @@ def test_rows_of_a_continual_run_are_its_methods(tmp_path):
     rows = [("track", "method", "seed", "metric", "value")]
     rows += [("world", "frozen", seed, "forgetting_best", 0.0) for seed in (0, 1)]
     rows += [("world", "realign", 1, "forgetting_best", 4.0)]
-    values = read_values([("", write_run(tmp_path / "run", "continual", "runs.csv", rows))])
+    values = read_values([("", write_table(tmp_path / "run", "continual", "runs.csv", rows))])
     frozen, realign = measure_figures(read_layout(str(layout)), values)
     assert (frozen.mean, frozen.seeds, realign.mean, realign.seeds, realign.difference) == (0, 2, 4, 1, 4)
 
@@ -89,7 +84,7 @@ def test_mistakes_are_one_line(tmp_path):
         layout.write_text(text)
         with pytest.raises(ValueError, match=said):
             raycomp.compare(named, table=layout, out=tmp_path / "out")
-    earlier = write_run(tmp_path / "earlier", "continual", "continual.csv", [("track",)])
+    earlier = write_table(tmp_path / "earlier", "continual", "continual.csv", [("track",)])
     layout.write_text(LAYOUT)
     with pytest.raises(ValueError, match=r"has no runs\.csv, an earlier version wrote it; run it again"):
         raycomp.compare(earlier, table=layout, out=tmp_path / "out")

@@ -12,7 +12,6 @@ from raycomp.words import ADD, OBJECT, OPERATIONS, RELATION, REPLACE, SWAP
 from tests.language.reading import parse
 
 MANY = 100
-ARTICLE = re.compile(r"\b(an?) ([\w-]+)", re.IGNORECASE)
 
 
 def edits(text: str, op: str, at_most: int = MANY) -> list[str]:

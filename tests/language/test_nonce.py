@@ -65,7 +65,7 @@ def test_nonce_depends_on_target_length_key_and_seed_alone():
     assert draw("dog", num_tokens=2)[0] in POOLS[2, CONSONANT]
 
 
-A, B, DOG, TWO = [1, 2], [3, 4, 5], [9], [9, 8]
+A, B, DOG = [1, 2], [3, 4, 5], [9]
 
 
 def test_faults_of_a_counterfactual():

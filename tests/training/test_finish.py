@@ -15,7 +15,7 @@ from raycomp.data.files import Folder
 from raycomp.models.clip import Clip, describe_start, load_start
 from raycomp.training.command import publish
 from raycomp.training.loop import finish, interpolate
-from tests.sealed import seal
+from tests.sealed import seal, write_run
 from tests.training.fitting import draw_images, draw_texts, run, start_trainer, write_model
 
 STEPS = 3
@@ -28,14 +28,10 @@ def model(tmp_path_factory) -> ModelConfig:
 
 def train(model: ModelConfig, out: str | Path, loss: str = "clip", **options):
     """Train some steps and finish as a run does; return the trainer."""
-    trainer, folder = start_trainer(model, loss, num_steps=STEPS, **options), Folder(str(out))
+    trainer = start_trainer(model, loss, num_steps=STEPS, **options)
     run(trainer, until=STEPS)
-    finish(trainer, model, folder)
-    counts = {"steps": STEPS, "epochs": 1, "pairs": 9, "first_loss": 1.0, "last_loss": 1.0}
-    record = {"kind": "train", "status": "finished", "config": {}, "fingerprint": {}, "versions": {}}
-    record |= {"funnel": {"read": 9, "corpus": 9, "kept": 9, "dropped": {}}, "warnings": [], **counts}
-    folder.write_json(record, "run.json")
-    seal(folder)
+    finish(trainer, model, Folder(str(out)))
+    write_run(str(out), "train")
     return trainer
 
 
@@ -78,16 +74,6 @@ def test_a_bias_is_added_for_siglip_and_stays_under_a_softmax(model, tmp_path):
     assert describe_start(openai) == {**open_clip.get_model_config("ViT-B-32"), "quick_gelu": True}
     assert "quick_gelu" not in describe_start(plain)
     assert describe_start(openai, with_bias=True)["init_logit_bias"] == -10
-
-
-def test_training_goes_on_from_what_one_left(model, tmp_path):
-    first, place = train(model, tmp_path / "one"), tmp_path / "one" / "checkpoint"
-    weights = str(place / "model.safetensors")
-    for again in (ModelConfig(f"local-dir:{place}"), ModelConfig(str(place / "model.json"), weights)):
-        assert torch.equal(embed(load_start(again)), embed(first.clip))
-        train(again, tmp_path / "two")
-        for file in ("model.json", "open_clip_config.json"):
-            assert (tmp_path / "two" / "checkpoint" / file).read_text() == (place / file).read_text()
 
 
 def test_the_start_is_kept_by_its_share(model, tmp_path):

@@ -37,7 +37,7 @@ from raycomp.training.pairs import (
 )
 from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET
 from tests.corpus import write_bad_shards, write_world_shards
-from tests.sealed import seal
+from tests.sealed import seal, write_run
 from tests.training.pairs import check_all, list_uids, make_config, tally_all
 
 
@@ -95,13 +95,8 @@ def write_negatives(folder: Path, files: list[dict[int, list[str]]], **record) -
         ]
         table = pa.Table.from_pylist(rows, NEGATIVES_SCHEMA)
         write_table(table, str(folder / "negatives" / f"{number:05d}.parquet"), NEGATIVES_SCHEMA)
-    num = sum(map(len, files))
-    run = {"kind": "negatives", "status": "finished", "config": {"input": "elsewhere"}, "versions": {}}
-    run |= {"fingerprint": {"input": "another"}, "warnings": [], **record}
-    run |= {"funnel": {"read": num, "corpus": num, "kept": num, "dropped": {}}}
-    (folder / "run.json").write_text(json.dumps(run))
-    seal(Folder(str(folder)))
-    return str(folder)
+    own = {"kind": "negatives", "config": {"input": "elsewhere"}, "fingerprint": {"input": "another"}}
+    return write_run(folder, num=sum(map(len, files)), **own | record)
 
 
 def write_captions(path: Path, captions: list[str]) -> str:

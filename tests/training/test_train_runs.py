@@ -37,7 +37,7 @@ from raycomp.training.config import TrainConfig
 from raycomp.training.journal import StatusTracker
 from raycomp.training.pairs import find_pairs, index_shard, make_index
 from tests.corpus import scenes
-from tests.sealed import seal
+from tests.sealed import seal, write_run
 from tests.training.little import OPTIONS, STEPS, as_datacomp, describe_model, read_losses, refuse
 
 
@@ -171,12 +171,8 @@ def make_image(value: int) -> bytes:
 
 def leave(folder, known: Known) -> None:
     """Write a finished training that has nothing but its keys."""
-    funnel = {"read": 1, "corpus": 1, "kept": 1, "dropped": {}}
-    facts = {"steps": 1, "epochs": 1, "pairs": 1, "first_loss": 1, "last_loss": 1}
-    run = {"kind": "train", "status": "finished", "config": {}, "fingerprint": {}, "versions": {}}
-    (folder / "run.json").write_text(json.dumps({**run, **facts, "funnel": funnel, "warnings": []}))
     write_trained(known, Folder(str(folder)))
-    seal(Folder(str(folder)), TRAINED)
+    write_run(folder, "train", outputs=TRAINED)
 
 
 def index_to(folder, samples: list[dict[str, bytes]]) -> list[str]:
