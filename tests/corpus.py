@@ -44,6 +44,12 @@ def scenes(count: int, seed: int) -> list[dict[str, bytes]]:
     return [members for _, samples in world_shards(count, 0, seed, per_shard=count) for _, members in samples]
 
 
+def read_captions(shared: Path, *sources: str) -> list[list[str]]:
+    """Return the captions of each photo of sets of real photos."""
+    files = (shared / "data" / source / "captions.jsonl" for source in sources)
+    return [json.loads(line)["captions"] for file in files for line in file.read_text("utf-8").splitlines()]
+
+
 def curate_with_metadata(folder: Path, scorer: ScorerConfig, num: int) -> Path:
     """Curate scenes whose json holds nsfw (not all), width and url, in two shards; return its folder."""
     rng = np.random.default_rng(0)

@@ -1,7 +1,5 @@
 """A benchmark as an exam: cosines against a slow loop, controls, the table; images that an exam loses."""
 
-import csv
-import io
 import json
 from dataclasses import replace
 
@@ -12,13 +10,11 @@ from raycomp.config import TooMuchBadData, override_all
 from raycomp.data.samples import write_tar
 from raycomp.evaluation.benchmarks.choice import UNCONFIRMED, Choice
 from raycomp.evaluation.choices import ChoiceEvaluation, Picture, Texts
-from raycomp.evaluation.classification import open_linear_probe
 from raycomp.evaluation.compare import compare_tables, find_partings
-from raycomp.evaluation.config import EvaluateConfig, LinearProbeConfig, RetrievalConfig
+from raycomp.evaluation.config import EvaluateConfig, RetrievalConfig
 from raycomp.evaluation.embed import check_images
-from raycomp.evaluation.results import Line, compute_outcomes, make_lines, report_lines
+from raycomp.evaluation.results import compute_outcomes, make_lines, report_lines
 from raycomp.evaluation.retrieval import open_retrieval
-from raycomp.table import write_csv
 from tests.drawn import world_shards
 from tests.evaluation.embedded import embed, invent
 
@@ -128,23 +124,6 @@ def test_what_is_not_confirmed_and_an_item_whose_other_image_is_missing_take_no_
         assert {(len(outcome.key_N), outcome.num_all) for outcome in found} == {counts}
 
 
-def test_the_table_is_a_line_for_every_split_metric_and_control():
-    evaluation = make_evaluation(make_choices(12, positives=2) + make_choices(30, "swap_obj", positives=2))
-    lines = make_lines("made", compute_outcomes(evaluation.grade(*invent(evaluation))))
-    rows = list(csv.DictReader(io.StringIO(write_csv([Line._fields, *lines]))))
-    by_place = {(row["split"], row["metric"], row["control"]): row for row in rows}
-    controls = ("", "shorter_caption", "shuffled_image", "mean_image")
-    expected = {(m, c) for m in ("accuracy", "augmented_accuracy", "brittleness") for c in controls}
-    assert {place[1:] for place in by_place if place[0] == "swap_att"} == expected | {("tot", "")}
-    names = ("swap_att", "swap_obj", "macro", "micro")
-    *parts, macro, micro = (float(by_place[name, "accuracy", ""]["value"]) for name in names)
-    assert (macro, micro) == pytest.approx((np.mean(parts), (12 * parts[0] + 30 * parts[1]) / 42))
-    assert by_place["micro", "accuracy", "shorter_caption"]["detectable"] == ""
-    # The false caption is the longer one in every row.
-    assert by_place["swap_obj", "accuracy", "shorter_caption"]["value"] == "1.0"
-    assert len(report_lines(lines)) == 4
-
-
 def test_two_models_are_compared_on_the_rows_of_both():
     evaluation = make_evaluation(make_choices(40) + make_choices(20, "swap_obj"))
     pictures, texts = invent(evaluation)
@@ -218,21 +197,6 @@ def test_samples_of_shards_are_counted_by_what_they_lack(tmp_path, tiny_scorer):
     statuses = [line.split(" is ")[1].split()[0] for line in said]
     assert statuses == ["bad_encoding", "corrupt_image", "no_caption", "no_image"]
     assert "42.9% of 7 present images" in error
-
-
-def test_classes_are_held_to_the_limit_on_both_sides_of_a_probe(tmp_path):
-    for half, num in (("train", 10), ("test", 5)):
-        for name in ("cat", "dog"):
-            (tmp_path / half / name).mkdir(parents=True)
-            for i in range(num):
-                (tmp_path / half / name / f"{i}.jpg").write_bytes(b"x")
-    probe = open_linear_probe(LinearProbeConfig(str(tmp_path / "train"), str(tmp_path / "test")))
-    *said, error = check(probe, invent(probe, bad=["train/cat/3.jpg", "test/dog/4.jpg"])[0])
-    assert [line.partition(" images")[0] for line in said] == [
-        "linear_probe.train: 1 of 20",
-        "linear_probe.test: 1 of 10",
-    ]
-    assert error.startswith("linear_probe.test: 10.0% of 10 present images")
 
 
 def test_an_image_of_several_rows_is_counted_once():

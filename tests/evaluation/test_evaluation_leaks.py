@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 import safetensors.torch
 
 from raycomp.cli import main
@@ -43,19 +42,6 @@ def know(*contents: str, texts: tuple[str, ...] = ()) -> Known:
     """Return a training side of images with these contents."""
     hashes = [hashlib.sha256(one.encode()).hexdigest() for one in contents]
     return Known(merge_keys([key_images(hashes)]), merge_keys([key_texts(texts)]))
-
-
-def test_a_probe_whose_train_is_its_test_is_reported_in_a_line(tmp_path):
-    folder = write_files(tmp_path, name_images("a"))
-    evaluation = open_linear_probe(LinearProbeConfig(folder, folder))
-    (leak,) = find_leaks([evaluation], invent(evaluation)[0], None)
-    said = "linear_probe: 12 of 12 test images are among the training images (100.0 %)"
-    assert warn_leak(leak, "warn") == [f"{said}; overlap=drop leaves them out"]
-    check_left(leak, "warn")
-    with pytest.raises(UserError, match=r"overlap=drop: linear_probe: 12 of 12 .*; name other images, or"):
-        check_left(leak, "drop")
-    described = {"test": "linear_probe", "train": "the training images", "num_images": 12, "images": 12}
-    assert leak.describe() == described | {"num_texts": 0, "texts": 0}
 
 
 def test_dropped_test_images_are_those_of_a_slow_loop_and_the_rest_stays(tmp_path):

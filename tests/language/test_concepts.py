@@ -1,7 +1,5 @@
 """Concepts of hand-made trees in both label schemes, and of captions parsed by the packaged parser."""
 
-import json
-
 import numpy as np
 from test_phrases import read_tree
 
@@ -9,6 +7,7 @@ from raycomp.language.concepts import PRIMITIVE_WORD, Parsed, find_primitives, p
 from raycomp.language.phrases import CLEAR_NLP, UD
 from raycomp.models.parser import load_lexicon
 from raycomp.words import ATTRIBUTE, OBJECT, RELATION
+from tests.corpus import read_captions
 from tests.drawn import TEMPLATES, claim_of, describe, draw_scene, phrases
 from tests.language.reading import parse
 
@@ -67,8 +66,7 @@ def test_attributes_have_owners_and_relations_sides():
 
 
 def test_concepts_are_sorted_and_apart_and_point_at_their_kinds(shared):
-    lines = (shared / "data" / "cc_web_400" / "captions.jsonl").read_text(encoding="utf-8").splitlines()
-    for parsed in parse(*(json.loads(line)["captions"][0] for line in lines)):
+    for parsed in parse(*(texts[0] for texts in read_captions(shared, "cc_web_400"))):
         ends = [0, *(one.end for one in parsed.concepts)]
         for end, one in zip(ends, parsed.concepts, strict=False):
             assert end <= one.start < one.end <= len(parsed.text)

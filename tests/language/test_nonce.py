@@ -54,17 +54,6 @@ def test_surface_of_the_target_stays():
     assert draw("dog", num_tokens=13) == draw("42") == draw("\u72d7") == []
 
 
-def test_nonce_depends_on_target_length_key_and_seed_alone():
-    assert draw("dog") == draw("dog")
-    assert draw("Dog") == [draw("dog")[0].capitalize()]
-    targets = [f"w{letter}g" for letter in "abcdefghijklmnop"]
-    drawn = [draw(target) for target in targets]
-    assert drawn != [draw(target, seed=1) for target in targets]
-    assert drawn != [draw(target, key="sample") for target in targets]
-    assert {*map(tuple, drawn)} == {("brero",), ("sholm",), ("tairp",)}
-    assert draw("dog", num_tokens=2)[0] in POOLS[2, CONSONANT]
-
-
 A, B, DOG = [1, 2], [3, 4, 5], [9]
 
 

@@ -23,6 +23,7 @@ from raycomp.language.phrases import (
 )
 from raycomp.models.architecture import NonceMaker, WordEncoder, load_nonce_pools, load_nonces, load_tokens
 from raycomp.models.clip import load_tokenizer
+from tests.corpus import read_captions
 
 TOKENIZER = open_clip.get_tokenizer("ViT-B-32")
 
@@ -39,10 +40,9 @@ def make(caption: str, *targets: str, count: int = 1, key: str = "") -> list:
     return maker().make(caption, spans, count, key)
 
 
-def read_captions(shared) -> list[str]:
-    folders = (shared / "data" / name for name in ("flickr8k_800", "cc_web_400"))
-    lines = [line for folder in folders for line in (folder / "captions.jsonl").read_text().splitlines()]
-    return [caption for line in lines for caption in json.loads(line)["captions"]]
+@pytest.fixture(scope="module")
+def captions(shared) -> list[str]:
+    return [text for some in read_captions(shared, "flickr8k_800", "cc_web_400") for text in some]
 
 
 def test_pools_hold_what_they_say():
@@ -79,10 +79,10 @@ def test_no_nonce_is_a_word_or_name():
     assert known == []
 
 
-def test_whole_captions_keep_all_other_tokens(shared):
+def test_whole_captions_keep_all_other_tokens(captions):
     """Every fifth word of all captions, against plain open_clip encodings of both texts."""
     invalid = 0
-    for i, caption in enumerate(read_captions(shared)):
+    for i, caption in enumerate(captions):
         spans = [match.span() for match in re.finditer(r"[^\W\d_]+", caption)][i % 5 :: 5]
         for (start, end), nonces in zip(spans, maker().make(caption, spans, 1), strict=True):
             if isinstance(nonces, str):
@@ -100,7 +100,7 @@ def test_whole_captions_keep_all_other_tokens(shared):
     assert invalid < 100
 
 
-def test_fast_encoding_is_the_tokenizers_own(shared):
+def test_fast_encoding_is_the_tokenizers_own(captions):
     odd = [
         "<start_of_text> a 'tis & <b>",
         "x\x1b[31mred",
@@ -109,7 +109,7 @@ def test_fast_encoding_is_the_tokenizers_own(shared):
         "\u201cDog\u201d",
         "a\x00b",
     ]
-    for caption in [*read_captions(shared), *odd]:
+    for caption in [*captions, *odd]:
         assert maker().encode(caption) == TOKENIZER.encode(caption)
 
 
@@ -145,10 +145,10 @@ def test_spliced_tokens_are_those_of_the_whole_text():
 
 
 @pytest.mark.slow
-def test_spliced_tokens_of_real_captions_are_those_of_the_whole_text(shared):
+def test_spliced_tokens_of_real_captions_are_those_of_the_whole_text(captions):
     """Every run of letters, on 100,000 counterfactuals."""
     num = 0
-    for caption in read_captions(shared):
+    for caption in captions:
         spans = [found.span() for found in re.finditer(r"[^\W\d_]+", caption)]
         num += assert_spliced(TOKENIZER, caption, spans, 4)
     assert num > 100_000

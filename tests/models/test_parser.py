@@ -1,6 +1,5 @@
 """The packaged parser and lexicon, and the language of a text."""
 
-import json
 import random
 import re
 import subprocess
@@ -19,6 +18,7 @@ from raycomp.models.parser import (
     squeeze_spaces,
 )
 from raycomp.words import KINDS, OBJECT, RELATION
+from tests.corpus import read_captions
 
 HOSTILE = [
     *("", "   \n\t ", "a dog " * 20000, "x" * 100_000, "\U0001f600\U0001f436\u2764\ufe0f", "(((((((((("),
@@ -49,8 +49,7 @@ def captions(shared) -> list[str]:
     """400 real captions, 200 of each photo set, as drawn."""
     found = []
     for source in ("flickr8k_800", "cc_web_400"):
-        lines = (shared / "data" / source / "captions.jsonl").read_text(encoding="utf-8").splitlines()
-        texts = [caption for line in lines for caption in json.loads(line)["captions"]]
+        texts = [caption for some in read_captions(shared, source) for caption in some]
         found += random.Random(1).sample(texts, 200)
     return found
 
@@ -108,15 +107,6 @@ def test_any_text_is_parsed_and_none_crashes(parser):
             target, free = caption[one.target_start : one.target_end], one.end
             assert one.kind in KINDS and any(map(str.isalpha, target)) and not any(map(str.isspace, target))
     assert parser.parse([]) == []
-
-
-def test_markup_and_addresses_are_no_words_and_keep_their_places(parser):
-    caption = '<p class="cat">a  black\n<b>dog</b> &amp; https://example.com/cat.jpg</p>'
-    (phrases,) = parser.parse([caption])
-    assert [caption[p.target_start : p.target_end] for p in phrases] == ["dog"]
-    text, places = squeeze_spaces(caption)
-    assert text == "a black dog"
-    assert [caption[place] for place in places if not caption[place].isspace()][:6] == list("ablack")
 
 
 def test_the_fingerprint_follows_the_files(parser, tmp_path):

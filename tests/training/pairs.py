@@ -1,14 +1,25 @@
 """The way of a training run to its pairs, without a cluster, for tests."""
 
+import io
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
+from PIL import Image
 
 from raycomp.config import override_all
 from raycomp.core.selection import drop_duplicates, parse_uids
 from raycomp.training.config import TrainConfig
 from raycomp.training.pairs import Pairs, check_pairs, find_pairs, index_shard, tally_pairs
 from raycomp.words import DUPLICATE_UID
+
+
+def make_image(seed: int) -> bytes:
+    """Return a JPEG of 30 x 24 random pixels."""
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (24, 30, 3), np.uint8)
+    Image.fromarray(pixels).save(buffer, "JPEG")
+    return buffer.getvalue()
 
 
 def make_config(**options) -> TrainConfig:

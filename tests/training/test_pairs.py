@@ -1,6 +1,5 @@
 """What is trained on: from shards, Parquet and curations, narrowed and joined; and what is refused."""
 
-import io
 import json
 import random
 import shutil
@@ -11,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 import raycomp
 from raycomp.config import ClusterConfig, TooMuchBadData, UserError
@@ -38,14 +36,7 @@ from raycomp.training.pairs import (
 from raycomp.words import DUPLICATE_UID, NOT_IN_SUBSET
 from tests.corpus import write_bad_shards, write_world_shards
 from tests.sealed import seal, write_run
-from tests.training.pairs import check_all, list_uids, make_config, tally_all
-
-
-def make_image(seed: int) -> bytes:
-    buffer = io.BytesIO()
-    pixels = np.random.default_rng(seed).integers(0, 256, (24, 30, 3), np.uint8)
-    Image.fromarray(pixels).save(buffer, "JPEG")
-    return buffer.getvalue()
+from tests.training.pairs import check_all, list_uids, make_config, make_image, tally_all
 
 
 def uid_of(number: int) -> str:

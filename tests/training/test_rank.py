@@ -47,16 +47,6 @@ def test_a_checkpoint_is_kept_every_so_many_steps_at_a_warning_and_in_the_end(st
     assert not writer.folder.exists("checkpoint")  # that is the run's to write, once all is checked
 
 
-def test_a_step_is_recorded_once_the_next_is_queued(started):
-    """At a step with an evaluation or a checkpoint at once: they are of the model after it."""
-    trainer, writer, rows = started
-    seen = []
-    for step in trainer.run(batches(slice(None))):
-        writer.take(step)
-        seen.append(len(rows))
-    assert seen == [0, 1, 3, 3, 4, 6, 7]  # evaluated after 3, 6 and 7 steps
-
-
 def test_a_bad_step_is_never_kept(started):
     """Neither in a checkpoint nor in an evaluation, though it is judged after it was taken."""
     trainer, writer, rows = started

@@ -1,10 +1,8 @@
 """``train`` on one worker: what a run leaves, what it refuses, and what a board makes of failed starts."""
 
 import hashlib
-import io
 import json
 import os
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,6 @@ import open_clip
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 import raycomp
 from raycomp.cli import main
@@ -35,10 +32,11 @@ from raycomp.training.command import (
 )
 from raycomp.training.config import TrainConfig
 from raycomp.training.journal import StatusTracker
-from raycomp.training.pairs import find_pairs, index_shard, make_index
+from raycomp.training.pairs import find_pairs, index_shard
 from tests.corpus import scenes
 from tests.sealed import seal, write_run
 from tests.training.little import OPTIONS, STEPS, as_datacomp, describe_model, read_losses, refuse
+from tests.training.pairs import make_image
 
 
 def test_a_run_leaves_a_model_its_curve_and_a_funnel_that_adds_up(world, trained):
@@ -83,19 +81,6 @@ def test_a_finished_run_is_left_another_refused_and_its_model_trained_on(world, 
     further = raycomp.train(override_all(config, {"model.weights": str(out)}), str(tmp_path / "further"))
     assert further["config"]["model"]["weights"] == f"{out}/checkpoint/model.safetensors"
     assert further["first_loss"] < run["first_loss"]
-
-
-def test_a_second_start_finds_the_index_of_the_first(world, tmp_path, local):
-    for _ in range(2):
-        index = make_index(find_pairs(world.config()), Folder(str(tmp_path / "work")))
-        expected = {"ok": 32, "corrupt_image": 1, "no_caption": 1, "duplicate_uid": 2}
-        assert +index.reasons == Counter(expected) and sum(index.rows_S) == 32
-    known, before = gather_keys(index.uris, None), key_texts(["before"])
-    hashes = [one for uri in index.uris for one in pq.read_table(uri)["image_sha256"].to_pylist()]
-    assert (known.image_K == merge_keys([key_images(hashes)])).all()
-    both = gather_keys(index.uris, Known(before, before))
-    assert {*both.image_K.tolist()} == {*known.image_K.tolist(), *before.tolist()}
-    assert len(both.text_K) == len(known.text_K) + 1
 
 
 def test_bad_input_is_one_line_and_leaves_nothing(world, trained, negatives, tmp_path, capsys):
@@ -163,12 +148,6 @@ def test_a_tracker_counts_anew_from_each_checkpoint_until_an_error_ends_all():
     assert str(tracker.status().error) == "bad"
 
 
-def make_image(value: int) -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (8, 8), (value, 0, 0)).save(out, "PNG")
-    return out.getvalue()
-
-
 def leave(folder, known: Known) -> None:
     """Write a finished training that has nothing but its keys."""
     write_trained(known, Folder(str(folder)))
@@ -190,11 +169,15 @@ def index_to(folder, samples: list[dict[str, bytes]]) -> list[str]:
 def test_what_was_learned_is_what_a_loop_over_the_samples_finds(tmp_path):
     (tmp_path / "in").mkdir()
     images = [make_image(i // 2) for i in range(6)]
-    samples = [{"png": image, "txt": f"Image {i}.".encode()} for i, image in enumerate(images)]
-    samples += [{"png": b"torn", "txt": b"torn"}, {"png": make_image(99), "txt": b" "}]
-    samples.append({"png": make_image(7), "txt": b"one", "json": b'{"captions": ["two", "three"]}'})
+    samples = [{"jpg": image, "txt": f"Image {i}.".encode()} for i, image in enumerate(images)]
+    samples += [{"jpg": b"torn", "txt": b"torn"}, {"jpg": make_image(99), "txt": b" "}]
+    samples.append({"jpg": make_image(7), "txt": b"one", "json": b'{"captions": ["two", "three"]}'})
+    before = Known(key_texts(["before"]), key_texts(["before"]))
     with use(Local(1)):
-        known = gather_keys(index_to(tmp_path, samples), None)
+        uris = index_to(tmp_path, samples)
+        known, more = gather_keys(uris, None), gather_keys(uris, before)
+    for own, other, both in zip(known, before, more, strict=True):
+        assert {*both.tolist()} == {*own.tolist(), *other.tolist()}, "what a model knew before is kept"
     hashes = {hashlib.sha256(image).digest()[:16] for image in [*images, make_image(7)]}
     assert known.image_K.tolist() == sorted(one.rstrip(b"\0") for one in hashes) and len(hashes) == 4
     texts = ["image 0", *(f"image {i}" for i in range(6)), "two", "three", "one", "torn"]

@@ -11,7 +11,7 @@ from raycomp.config import ModelConfig
 from raycomp.data.files import Folder, new_path
 from raycomp.training import journal, loop
 from raycomp.training.config import FitConfig, TrainConfig
-from raycomp.training.journal import keep_states, list_states
+from raycomp.training.journal import list_states
 from raycomp.training.loop import StateWriter, copy_state, load_state, write_state
 from tests.training.fitting import run, start_trainer, start_writer, write_dropping_model, write_model
 
@@ -50,20 +50,6 @@ def test_ranks_go_on_to_the_same_bits(of_ranks):
         assert whole["losses"] == again["losses"] == first["losses"]
         for name, value in whole["weights"].items():
             assert value.equal(again["weights"][name]) and value.equal(first["weights"][name]), name
-
-
-def test_a_state_cut_short_is_none_and_goes_with_the_old_ones(model, out):
-    trainer = make_trainer(model, "clip")
-    assert list_states(out) == []
-    for _ in range(3):
-        run(trainer, until=trainer.step + 1)
-        write_state(copy_state(trainer), out)
-    out.remove("checkpoints", "00000003", "state.json")
-    assert list_states(out) == [1, 2]
-    keep_states(out, 1)
-    assert out.list_names("checkpoints") == ["00000002"] and list_states(out) == [2]
-    keep_states(out, 1)
-    assert list_states(out) == [2]
 
 
 def test_a_training_leaves_no_half_written_state_of_any_step(model, out, monkeypatch):
