@@ -10,8 +10,8 @@ import numpy as np
 import safetensors.torch
 
 from raycomp.cli import main
-from raycomp.config import ModelConfig, ScorerConfig, UserError
-from raycomp.core.selection import KEY, Known, check_left, key_images, key_texts, merge_keys, warn_leak
+from raycomp.config import ModelConfig, ScorerConfig
+from raycomp.core.selection import KEY, Known, key_images, key_texts, merge_keys, warn_leak
 from raycomp.data.files import Folder
 from raycomp.evaluation.classification import open_linear_probe, open_zeroshot
 from raycomp.evaluation.command import find_leaks
