@@ -6,14 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from raycomp.config.commands import FOLDERS, import_command
+from raycomp.config.commands import FOLDERS
 from tests.corpus import write_world_shards
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "open_clip", "spacy", "ray", "pandas", "transformers", "torchvision", "scipy"}
-MODULES = sorted({import_command(name).function.partition(":")[0] for name in FOLDERS})
 # Prints one line per refusal: exit code, heavy modules, what was said.
 _RUN = """
 import contextlib, io, json, sys
@@ -34,19 +31,6 @@ def run_commands(commands: list[list[str]], cwd: Path) -> list[tuple[int, list[s
     done = subprocess.run(line, capture_output=True, text=True, cwd=cwd, env=env, timeout=300)
     assert done.returncode == 0, done.stderr
     return [tuple(json.loads(found)) for found in done.stdout.splitlines()]
-
-
-@pytest.fixture(scope="module")
-def finished(curated) -> Path:
-    """The folder of a curation, made without Ray."""
-    return curated[1]
-
-
-def test_importing_a_command_imports_nothing_heavy():
-    code = f"import sys, importlib\nfor name in {MODULES}:\n    importlib.import_module(name)\n"
-    code += f"    assert not (found := {HEAVY} & set(sys.modules)), (name, found)\n"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
 
 
 def refused_anywhere(folder: Path) -> list[list[str]]:
@@ -94,18 +78,8 @@ def refused_anywhere(folder: Path) -> list[list[str]]:
     return lines
 
 
-def check_refused(commands: list[list[str]], cwd: Path) -> None:
-    for command, (code, heavy, said) in zip(commands, run_commands(commands, cwd), strict=True):
-        assert code == 2, (command, said)
-        assert said.startswith("raycomp: ") and said.count("\n") == 1, (command, said)
-        assert not heavy, (command, heavy, said)
-
-
-def test_refusals_by_paths_and_options_import_nothing_heavy(tmp_path):
-    check_refused(refused_anywhere(tmp_path), tmp_path)
-
-
-def test_refusals_of_folders_of_other_runs_import_nothing_heavy(tmp_path, finished):
+def refused_of_others(finished: Path) -> list[list[str]]:
+    """Return commands that are refused for the run that lies where they read or write."""
     config = json.loads((finished / "run.json").read_text())["config"]
     text = f"""
         curate --set input={config["input"]} --set align.keep=0.123 --out {finished}
@@ -119,21 +93,18 @@ def test_refusals_of_folders_of_other_runs_import_nothing_heavy(tmp_path, finish
         compare {finished} {finished} --out out
         probe overlap --set input={finished} --out {finished}
     """
-    check_refused([line.split() for line in text.splitlines() if line.strip()], tmp_path)
+    return [line.split() for line in text.splitlines() if line.strip()]
 
 
-def test_select_and_show_import_nothing_heavy(tmp_path, finished):
-    out = str(tmp_path / "out")
-    line = [
-        "select",
-        str(finished),
-        "--set",
-        "cluster.executor=local",
-        "--set",
-        "align.keep=0.6",
-        "--out",
-        out,
-    ]
-    for code, heavy, said in run_commands([line, ["show", out]], ROOT):
-        assert code == 0 and not heavy, said
-    assert json.loads((tmp_path / "out" / "run.json").read_text())["funnel"]["kept"]
+def test_refusals_select_and_show_import_nothing_heavy(tmp_path, curated):
+    """In one process, so that what a command imports is seen at it or at the next."""
+    finished = curated[1]
+    refused = [*refused_anywhere(tmp_path), *refused_of_others(finished)]
+    select = f"select {finished} --set cluster.executor=local --set align.keep=0.6 --out chosen"
+    found = run_commands([*refused, select.split(), ["show", "chosen"]], tmp_path)
+    for command, (code, heavy, said) in zip(refused, found, strict=False):
+        assert code == 2, (command, said)
+        assert said.startswith("raycomp: ") and said.count("\n") == 1, (command, said)
+        assert not heavy, (command, heavy, said)
+    assert [one[:2] for one in found[len(refused) :]] == [(0, [])] * 2, found[len(refused) :]
+    assert json.loads((tmp_path / "chosen/run.json").read_text())["funnel"]["kept"]
