@@ -65,13 +65,12 @@ def curate_with_metadata(folder: Path, scorer: ScorerConfig, num: int) -> Path:
     return folder / "out"
 
 
-def png_bomb() -> bytes:
-    """Return a small PNG that declares 60,000 x 60,000 pixels."""
-    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 0, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * 100)), (b"IEND", b"")]
+def write_png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
+    """Return a PNG of colours that declares a size, with these chunks in it."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     body = b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
+        for kind, data in [(b"IHDR", header), *chunks, (b"IEND", b"")]
     )
     return b"\x89PNG\r\n\x1a\n" + body
 
@@ -83,7 +82,7 @@ def write_bad_shards(folder: Path) -> dict[str, int]:
     write_tar(str(folder / "00-good.tar"), [(f"g{i:02d}", next(good)) for i in range(20)])
     sample = next(good)
     image_name, image = next((name, data) for name, data in sample.items() if name in ("png", "jpg"))
-    long_caption = b"a red cube and " * 7000
+    long_caption, pixels = b"a red cube and " * 7000, (b"IDAT", zlib.compress(b"\0" * 100))
     odd = [
         ("no-image", {"txt": b"a red cube"}),
         ("no-text", {image_name: image}),
@@ -95,7 +94,7 @@ def write_bad_shards(folder: Path) -> dict[str, int]:
         ("html", {image_name: image, "txt": b"<script>document.title='owned'</script> a red cube"}),
         ("corrupt", {image_name: b"\xff\xd8 no picture", "txt": b"a red cube"}),
         ("cut", {image_name: image[: len(image) // 2], "txt": b"a red cube"}),
-        ("bomb", {"png": png_bomb(), "txt": b"a red cube"}),
+        ("bomb", {"png": write_png(60_000, 60_000, pixels), "txt": b"a red cube"}),
         ("bad-json", {image_name: image, "txt": b"a red cube", "json": b"{not json"}),
         ("../../escape", {image_name: image, "txt": b"a blue cube beside a green ball"}),
     ]

@@ -21,7 +21,7 @@ def test_a_command_takes_its_input_and_options_and_returns_the_finished_run(tiny
     assert again.record == run.record
 
 
-def test_wrong_types_are_one_line(tmp_path):
+def test_wrong_types_are_one_line(tiny_scorer, tmp_path):
     for call, said in [
         (lambda: raycomp.curate(3, tmp_path / "x"), "config=3: must be a CurateConfig, or the input: a path"),
         (lambda: raycomp.curate(["a", 3], tmp_path / "x"), "must be a CurateConfig, or the input"),
@@ -33,7 +33,7 @@ def test_wrong_types_are_one_line(tmp_path):
             call()
         assert said in str(caught.value) and "\n" not in str(caught.value)
     with pytest.warns(UserWarning, match="are random, so these scores are noise"):
-        raycomp.score([], [], "ViT-B-32", "random:0")
+        raycomp.score([], [], tiny_scorer.model, "random:0")
     with pytest.raises(ValueError, match=r"align\.keep=2\.0: must be between 0 and 1"):
         raycomp.curate("a", tmp_path / "x", **{"align.keep": 2})
     assert not list(tmp_path.iterdir())

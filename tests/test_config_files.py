@@ -11,26 +11,14 @@ from raycomp.negatives.config import NegativesConfig
 
 def test_a_saved_config_is_read_as_it_was(tmp_path):
     """Text that YAML would take for another type, text beyond ASCII, empty tuples, arguments by name."""
-    texts = [
-        "no",
-        "1:30",
-        "2024-01-01",
-        "a: b # c",
-        " x ",
-        "'",
-        '"\n',
-        "caf\u00e9/\u4e2d",
-        "0x1f",
-        "1e3",
-        "~",
-    ]
+    texts = ["no", "1:30", "2024-01-01", "a: b # c", " x ", "'", '"\n', "caf\u00e9\u4e2d", "0x1f", "1e3", "~"]
     odd = {"cluster.machines": "a:1:0:1,b:2:0:3", "extra_columns": (), "attribute.keep": 0.05}
     configs = [override_all(CurateConfig(), {"input": text, **odd}) for text in texts]
     configs.append(override_all(NegativesConfig(), {"llm.engine.seed": "3", "llm.engine.name": "true"}))
     commands = map(import_command, list_kinds())
     configs += [command.config() for command in commands if "job" in command.arguments]
     for number, config in enumerate(configs):
-        for suffix in (".yaml", ".yml", ".json"):
+        for suffix in (".yaml", ".json") if number else (".yml", ".json"):
             path = tmp_path / f"{number}{suffix}"
             save_config(config, str(path))
             assert load_config(str(path), type(config)) == config, path.read_text()

@@ -3,8 +3,6 @@
 import zipfile
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 CODE = [
     *("raycomp/cli.py", "jobs/mine.py", "pyproject.toml", "raycomp/models/data/parser/config.cfg"),
@@ -36,8 +34,3 @@ def test_the_code_is_sent_and_nothing_else(tmp_path):
     with zipfile.ZipFile(pack(checkout, tmp_path / "a.zip")) as package:
         files = {name for name in package.namelist() if not name.endswith("/")}
     assert files == {*CODE, ".gitignore", ".rayignore"}
-
-
-@pytest.mark.slow  # the checkout may hold much that is read over
-def test_this_checkout_is_some_megabytes(tmp_path):
-    assert pack(ROOT, tmp_path / "a.zip").stat().st_size < 20e6

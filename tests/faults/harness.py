@@ -26,9 +26,11 @@ ENDS = {signal.SIGINT: (130, "raycomp: interrupted"), signal.SIGTERM: (143, "ray
 PROGRESS = re.compile(r"[a-z]+: [a-z]+ [\d,]+ of [\d,]+|.* \.\.\.$")
 
 
-def digests(out: Folder) -> dict[str, str]:
-    """Return what the promise is about: the sha256 of every result."""
-    names = [(part, name) for part in ("scores", "subset", "shards") for name in out.list_names(part)]
+def digests(out: Folder, *parts: str) -> dict[str, str]:
+    """Return what the promise is about: the sha256 of every result, or of those in some folders."""
+    names = [
+        (part, name) for part in parts or ("scores", "subset", "shards") for name in out.list_names(part)
+    ]
     return {"/".join(name): hashlib.sha256(out.read_bytes(*name)).hexdigest() for name in names}
 
 

@@ -1,4 +1,4 @@
-"""A driver that is killed at any moment, and started again."""
+"""A driver that is killed at any moment, or whose disk is full, and started again."""
 
 import signal
 import time
@@ -8,6 +8,7 @@ from itertools import cycle, product
 import pytest
 
 import raycomp
+from raycomp.cli import STORAGE_FAILED
 from raycomp.data.files import Folder
 from tests.faults.harness import (
     ENDS,
@@ -18,6 +19,7 @@ from tests.faults.harness import (
     check_promise,
     finish,
     kill_at,
+    mount,
     num_files,
     seeded,
     start,
@@ -69,20 +71,16 @@ def refuse_second(calm, out: Folder, first: Run, *more: str) -> None:
     first.process.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
-def test_an_interrupted_a_terminated_and_a_killed_run_go_on_to_the_same_bytes(calm, out, request, executor):
-    """On Ray the killed driver had a cluster of its own, the others have one that lives on."""
-    config, expected = calm
-    local = "cluster.executor=local"
-    others = local if executor == "local" else request.getfixturevalue("joined")
+def test_an_interrupted_a_terminated_and_a_killed_run_go_on_to_the_same_bytes(calm, out):
+    (config, expected), local = calm, "cluster.executor=local"
     for number in ENDS:
-        end_after(calm, out, number, "the run begins", 0.0, others)
-    with start(config, out.uri, *([local] if executor == "local" else [])) as run:
+        end_after(calm, out, number, "the run begins", 0.0, local)
+    with start(config, out.uri, local) as run:
         run.reach(lambda: MOMENTS["a first part is staged"](out))
-        refuse_second(calm, out, run, others)
+        refuse_second(calm, out, run, local)
         assert kill_at(run, lambda: MOMENTS["a first wave is aligned"](out), 0.0)
     plant_leftovers(out)
-    finish(config, out, expected, others)
+    finish(config, out, expected, local)
     out.write_bytes(b"", "work", "aligned", "00000.parquet")  # killed before it tidied up
     assert raycomp.curate(config, out.uri)["status"] == "finished"
     check_promise(out, expected)
@@ -101,8 +99,10 @@ def test_signals_at_any_time_change_no_byte(calm, out, joined):
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["own cluster", "joined", "local"])
 def test_kills_in_every_phase_change_no_byte(calm, out, request, where):
-    """One moment after the other, and started again at once."""
+    """One moment after the other, and started again at once; at last at another size."""
     config, expected = calm
+    size = ("cluster.block_rows=7", "waves.shards_per_wave=3", "scorer.batch_size=5")
+    size = size if where == "local" else ("cluster.scorers=2", *size)
     more = {"own cluster": [], "local": ["cluster.executor=local"]}.get(where)
     more = [request.getfixturevalue("joined")] if more is None else more
     random, kills = seeded(len(where)), 0
@@ -113,14 +113,18 @@ def test_kills_in_every_phase_change_no_byte(calm, out, request, where):
                 run.end_well()
                 break
             kills += 1
-        finish(config, out, expected, *more)
+        finish(config, out, expected, *more, *size)
     assert kills >= len(MOMENTS) - 1
 
 
+# What the whole output takes is about 1 MB, its work as much again.
 @pytest.mark.slow
-def test_another_size_after_a_kill_changes_no_byte(calm, out, joined):
+@pytest.mark.parametrize("size_kb", [48, 160, 400])
+def test_a_full_disk_is_one_line_and_a_restart_goes_on(calm, disk, joined, size_kb):
     config, expected = calm
+    out = Folder(str(disk / "out"))
+    mount(disk, f"remount,size={size_kb}k")
     with start(config, out.uri, joined) as run:
-        assert kill_at(run, lambda: MOMENTS["a first wave is aligned"](out), 0.1)
-    other = ("cluster.scorers=2", "cluster.block_rows=7", "waves.shards_per_wave=3", "scorer.batch_size=5")
-    finish(config, out, expected, joined, *other)
+        assert out.uri in run.end_in_a_line(STORAGE_FAILED, "raycomp: ")
+    mount(disk, "remount,size=64m")
+    finish(config, out, expected, joined)

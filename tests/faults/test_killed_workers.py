@@ -4,21 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import ray
 from ray._private.ray_constants import OBJECT_STORE_MINIMUM_MEMORY_BYTES as SMALLEST_STORE
 from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 from ray.cluster_utils import Cluster
 
-import raycomp
-from raycomp.config import override_all
-from raycomp.data.files import Folder
 from tests.faults.harness import (
-    PATIENCE_S,
     Run,
     check_promise,
     find_parent,
@@ -57,31 +50,6 @@ while True:
 def scores_now(run: Run, phase: str) -> bool:
     """Whether a phase's scorer is at work: something is staged."""
     return bool(run.out.list_names("work", "parts", phase))
-
-
-def kill_scorer(out: Folder, raylet: int) -> bool:
-    """Kill the scorer that a raylet started, once something is staged; return whether it was there."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        if out.list_names("work", "parts", "align"):
-            for pid, line in processes(os.getsid(0)).items():
-                if line.startswith(ALIGN) and find_parent(pid) == raylet:
-                    os.kill(pid, signal.SIGKILL)
-                    return True
-        time.sleep(0.005)
-    return False
-
-
-def test_a_killed_scorer_is_replaced(calm, out, ray_cluster):
-    """The run is this process' own."""
-    config, expected = calm
-    raylet = ray.get(ray.remote(lambda: os.getppid()).remote())
-    small = {"cluster.block_rows": 5, "scorer.batch_size": 5}
-    with ThreadPoolExecutor(1) as pool:
-        killed = pool.submit(kill_scorer, out, raylet)
-        raycomp.curate(override_all(config, small), out.uri)
-        assert killed.result()
-    check_promise(out, expected)
 
 
 @pytest.mark.slow

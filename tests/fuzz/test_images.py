@@ -13,6 +13,7 @@ from PIL import Image
 
 from raycomp.models.images import ImageFault, ImageSpec, decode_image, prepare_image
 from raycomp.words import CORRUPT_IMAGE, IMAGE_TOO_LARGE
+from tests.corpus import write_png
 from tests.fuzz.child import run
 from tests.fuzz.inputs import EDITS, damage
 
@@ -104,15 +105,6 @@ def damaged_images(data, edits, is_fast):
 
 # 43 bytes: a frame of 65,535 x 65,535 on a screen as large.
 GIF = bytes.fromhex("474946383961ffffffff800000000000ffffff21f90408000000002c00000000ffffffff0002024401003b")
-
-
-def write_png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    whole = [(b"IHDR", header), *chunks, (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in whole
-    )
 
 
 def bombs():

@@ -1,16 +1,11 @@
 """The command on S3, from scores to shards."""
 
-import hashlib
 from pathlib import Path
 
 import raycomp
 from raycomp.cli import main
 from raycomp.data.files import Folder
-
-
-def digests(folder: Folder, *parts: str) -> dict[str, str]:
-    names = [(part, name) for part in parts for name in folder.list_names(part)]
-    return {"/".join(name): hashlib.sha256(folder.read_bytes(*name)).hexdigest() for name in names}
+from tests.faults.harness import digests
 
 
 def test_s3_in_and_out_and_other_workers_blocks_batches_and_waves_change_no_byte(curated, bucket, tmp_path):

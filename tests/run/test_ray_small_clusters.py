@@ -18,8 +18,8 @@ from raycomp.data.files import Folder
 from raycomp.run import ray_cluster
 from raycomp.run.executor import Session
 from raycomp.run.ray_cluster import share_cpus, split_cpu
+from tests.faults.harness import digests
 from tests.run.head import start_head
-from tests.run.test_ray_commands import digests
 from tests.run.test_ray_passes import BLOCK, make_pass
 
 ROOT = Path(__file__).parents[2]
@@ -130,7 +130,7 @@ def describe_training(curated: tuple[CurateConfig, Path, Any], workers: int) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_cpus", "way"), [(2, "joins"), (1, "joins"), (3, "joins"), (1, "starts")])
+@pytest.mark.parametrize(("num_cpus", "way"), [(2, "joins"), (1, "starts")])
 def test_a_small_cluster_curates_to_the_same_bytes(num_cpus, way, curated, tmp_path):
     config, local, _ = curated
     scoring = {
@@ -158,7 +158,7 @@ def test_a_small_cluster_curates_to_the_same_bytes(num_cpus, way, curated, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_cpus", "workers"), [(1, 1), (2, 2), (3, 2), (3, 3)])
+@pytest.mark.parametrize(("num_cpus", "workers"), [(1, 1), (3, 2), (3, 3)])
 def test_a_small_cluster_trains_on_as_many_workers_as_it_has_cpus(num_cpus, workers, curated, tmp_path):
     with on(num_cpus, "starts") as (env, where):
         done = call("train", tmp_path / "out", env, {**describe_training(curated, workers), **where})

@@ -14,6 +14,7 @@ import raycomp
 from raycomp.data.files import Folder
 from raycomp.data.samples import write_tar
 from tests.drawn import world_shards
+from tests.faults.harness import digests
 from tests.run.head import Head, join, start_head
 from tests.run.test_spot import Metadata
 
@@ -81,7 +82,7 @@ def test_a_stopped_job_ends_like_ctrl_c_and_goes_on_to_the_same_bytes(head, pool
     assert re.search(r"^raycomp: terminated; .*to resume: raycomp curate .*/again$", said, re.MULTILINE), said
     assert again.list_names() and "lease.json" not in again.list_names()
     assert "kept 45 of 90 rows" in run(head, line, BUCKET=pool)
-    assert read_results(again) == read_results(Folder(f"{pool}/curated"))
+    assert digests(again) == digests(Folder(f"{pool}/curated"))
 
 
 def test_no_one_waits_for_a_label_that_no_node_has(head, pool, transcript):
@@ -131,10 +132,3 @@ for node in GcsClient(address="{head.address}").get_all_node_info().values():
         assert "i-1: drained" in run(head, watch, **env)
         # It has nothing to do, and goes at once; what was lost there would be nobody's fault.
         assert run(head, f"sleep 5; python -c '{script}'").strip() == "preempted"
-
-
-def read_results(folder: Folder) -> dict[str, bytes]:
-    names = [
-        (output, name) for output in ("scores", "subset", "shards") for name in folder.list_names(output)
-    ]
-    return {"/".join(name): folder.read_bytes(*name) for name in names}
