@@ -15,7 +15,7 @@ import pytest
 from raycomp.config.options import ColumnsConfig
 from raycomp.data import inputs, reader
 from raycomp.data.inputs import expand_input, fingerprint_shards
-from raycomp.data.reader import check_tables, explain_faults, extract, read_shard
+from raycomp.data.reader import check_tables, explain_faults, read_shard
 from raycomp.run.progress import check_bad_rows
 
 CAPTIONS = ["a dog", "two cats", "a red ball"]
@@ -30,58 +30,6 @@ def write_images(folder: Path, count: int = 3) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for i in range(count):
         (folder / f"{i}.jpg").write_bytes(b"\xff\xd8\xff" + bytes([i]))
-
-
-LISTS = {
-    "captions.csv": "file_name,caption\n0.jpg,a dog\n1.jpg,two cats\n2.jpg,a red ball\n",
-    "metadata.tsv": "image\ttext\n0.jpg\ta dog\n1.jpg\ttwo cats\n2.jpg\ta red ball\n",
-    "metadata.jsonl": "".join(
-        json.dumps({"file_name": f"{i}.jpg", "text": text}) + "\n" for i, text in enumerate(CAPTIONS)
-    ),
-    "pairs.ndjson": "\n".join(
-        json.dumps({"path": f"{i}.jpg", "captions": [text, "other"]}) for i, text in enumerate(CAPTIONS)
-    ),
-    "captions.json": json.dumps({f"{i}.jpg": text for i, text in enumerate(CAPTIONS)}),
-    "metadata.json": json.dumps([{"file_name": f"{i}.jpg", "caption": t} for i, t in enumerate(CAPTIONS)]),
-    "captions_coco.json": json.dumps(
-        {
-            "images": [{"id": i, "file_name": f"{i}.jpg"} for i in range(3)],
-            "annotations": [{"image_id": i, "caption": text} for i, text in enumerate(CAPTIONS)],
-        }
-    ),
-    "dataset_coco.json": json.dumps(
-        {
-            "images": [
-                {
-                    "filename": f"{i}.jpg",
-                    "filepath": "",
-                    "split": "test",
-                    "sentences": [{"raw": text}, {"raw": "b"}],
-                }
-                for i, text in enumerate(CAPTIONS)
-            ]
-        }
-    ),
-}
-
-
-def test_lists_are_read(new_folder):
-    for name, content in LISTS.items():
-        folder = new_folder()
-        write_images(folder)
-        (folder / name).write_text(content)
-        for spec in (folder, folder / name):
-            found = read(spec)
-            assert [(row["key"], row["caption"], row["status"]) for row in found] == [
-                (f"{i}.jpg", text, "ok") for i, text in enumerate(CAPTIONS)
-            ], name
-            assert [row["image"] for row in found] == [b"\xff\xd8\xff" + bytes([i]) for i in range(3)]
-            assert [row["position"] for row in found] == [0, 1, 2] and found[-1]["is_last"], name
-            (shard,) = expand_input(str(spec))
-            extracted = dict(extract(shard, [2, 0]))
-            assert [*extracted] == [0, 2] and extracted[2]["txt"] == b"a red ball", name
-            assert extracted[2]["jpg"] == found[2]["image"]
-            assert extracted[2]["json"] == found[2]["json"].encode(), name
 
 
 def test_texts_next_to_images(tmp_path):
@@ -295,15 +243,20 @@ def test_what_lies_in_an_input_that_cannot_be_read_is_said(new_folder):
 
 
 def test_a_single_image_in_a_list_and_captions_in_an_object_are_read(tmp_path):
+    """And Karpathy's list, with a split."""
     write_images(tmp_path)
     rows = [{"image": ["0.jpg"], "caption": "a dog"}, {"image": ["0.jpg", "1.jpg"], "caption": "two"}]
-    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "a.ndjson").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "captions.json").write_text(json.dumps({"1.jpg": {"caption": "a cat", "split": "x"}}))
     image = [{"bytes": b"x", "path": None}]
     pq.write_table(
         pa.table({"image": [image, [*image, *image]], "caption": ["a", "b"]}), tmp_path / "p.parquet"
     )
-    assert [row["status"] for row in read(tmp_path / "a.jsonl")] == ["ok", "no_image"]
+    said = {"split": "test", "sentences": [{"raw": "a red ball"}, {"raw": "b"}]}
+    listed = {"images": [{"filename": "2.jpg", "filepath": "", **said}]}
+    (tmp_path / "dataset_coco.json").write_text(json.dumps(listed))
+    assert [row["status"] for row in read(tmp_path / "a.ndjson")] == ["ok", "no_image"]
+    assert [row["caption"] for row in read(tmp_path / "dataset_coco.json")] == ["a red ball"]
     assert [row["caption"] for row in read(tmp_path / "captions.json")] == ["a cat"]
     assert [row["status"] for row in read(tmp_path / "p.parquet")] == ["ok", "no_image"]
 

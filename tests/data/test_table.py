@@ -47,20 +47,6 @@ def statuses(path: str) -> list[str]:
     return [row["status"] for row in read(path)]
 
 
-def test_photos_as_bytes(photos, tmp_path):
-    pixels = [data for data, _ in photos]
-    for caption, image, column in [
-        ("caption", "image", pa.array(pixels)),
-        ("text", "jpg", pa.array(pixels, pa.large_binary())),
-        ("TEXT", "webp", pa.array([{"bytes": data, "path": "gone.jpg"} for data in pixels])),
-    ]:
-        columns = {image: column, caption: [text for _, text in photos]}
-        found = read(write(tmp_path, columns, row_group_size=17))
-        assert [(row["image"], row["caption"]) for row in found] == photos, image
-        assert {row["status"] for row in found} == {"ok"}, image
-        assert found[3]["key"] == "000000003" and found[3]["uid"] == sample_uid("in.parquet", "000000003")
-
-
 def test_photos_as_paths(tmp_path, monkeypatch):
     """Only regular files below the folder are opened, and none beyond the limit."""
     folder = tmp_path / "in"

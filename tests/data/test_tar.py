@@ -77,24 +77,6 @@ def test_good_rows():
         assert (found["status"], found["image"]) == ("ok", b"pixels"), extension
 
 
-BAD_SAMPLES = {
-    "no_image": [("k.txt", b"a dog"), ("k.json", b"{}"), ("k.", b"x")],
-    "no_caption": [("k.jpg", b"x"), ("k.json", b'{"caption": null}')],
-    "empty_caption": [("k.jpg", b"x"), ("k.txt", b" \n\t")],
-    "bad_encoding": [("k.jpg", b"x"), ("k.txt", b"caf\xe9")],
-    "bad_json": [("k.jpg", b"x"), ("k.txt", b"a dog"), ("k.json", b'{"a": ')],
-    "ambiguous_key": [("k.b.jpg", b"x"), ("k.b.txt", b"a dog"), ("k.c.jpg", b"y"), ("k.c.txt", b"a cat")],
-}
-
-
-def test_bad_sample_between_good_ones():
-    for status, members in BAD_SAMPLES.items():
-        good = [*sample("z"), ("z.seg.png", b"mask")]
-        found = statuses(raw_tar(sample("0") + members + good))
-        assert found == [("0", "ok"), ("k", status), ("z", "ok")]
-    assert statuses(raw_tar([("e.f.txt", b"a")])) == [("e", "no_image")]
-
-
 NO_OBJECTS = [
     b"[1]", b"\xff", b"[" * 200_000, b"", b"9" * 5000, b"null",
     b'{"a": ' + b"9" * 5000 + b"}", b'{"a": ' * 200 + b"1" + b"}" * 200, b'{"a": ' + b"[" * 100 + b"]" * 101,
