@@ -86,6 +86,8 @@ def test_code_is_found_where_it_was_moved_and_replaced_at_its_indentation(tmp_pa
 
 def test_a_test_that_fails_catches_and_an_error_does_not():
     assert judge(1, "FAILED tests/a.py::test_x[1 2] - assert 1\n") == ("caught", "tests/a.py::test_x[1 2]")
+    logged = "ERROR    ray.data:a.py:3 an actor died\nFAILED tests/a.py::test_x\n"
+    assert judge(1, logged) == ("caught", "tests/a.py::test_x")
     assert judge(1, "FAILED tests/a.py::test_x\nERROR tests/a.py::test_y\n")[0] == "missed: pytest exit 1"
     assert (judge(0, "2 passed")[0], judge(-1, "")[0]) == ("missed", "missed: late")
 
