@@ -33,7 +33,7 @@ BREAKS = ROOT / "bench" / "breaks.toml"
 CAUGHT, MISSED, NOT_FOUND, AMBIGUOUS, NO_TEST = "caught", "missed", "not found", "ambiguous", "no test"
 LATE = -1
 _FAILED = re.compile(r"^FAILED (.+?)(?: - .*)?$", re.MULTILINE)
-_ERROR = re.compile(r"^ERROR tests/", re.MULTILINE)  # a line of a log is indented further
+_ERROR = re.compile(r"^ERROR tests/", re.MULTILINE)  # lines of a log have more spaces
 _MOST_S = 900.0
 _COLUMNS = ("name", "contract", "result", "seconds", "failing_test")
 
