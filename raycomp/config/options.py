@@ -77,7 +77,8 @@ def say_if_slow(what: str) -> Iterator[None]:
 def write_line(text: str, stream: TextIO) -> None:
     """Print a line above the open progress bars, if there are any."""
     bars = sys.modules.get("tqdm")  # imported once a phase may have a bar
-    with bars.tqdm.external_write_mode(stream) if bars else nullcontext():
+    # Without a bar tqdm has no lock yet; an interrupt while it makes one would end in an error of its own.
+    with bars.tqdm.external_write_mode(stream) if bars and bars.tqdm._instances else nullcontext():
         print(text, file=stream, flush=True)
 
 
