@@ -50,7 +50,9 @@ def inputs(tmp_path, tiny_scorer, curated) -> dict[str, list[str]]:
 
 
 def list_all(folder: Path) -> dict[str, float]:
-    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+    """Return what lies in a folder, and when files were written; not the bytecode that Python keeps."""
+    paths = [path for path in folder.rglob("*") if "__pycache__" not in path.parts]
+    return {str(path): 0 if path.is_dir() else path.stat().st_mtime_ns for path in paths}
 
 
 def test_every_command_is_checked_and_writes_nothing(inputs, tmp_path, curated, capsys):
