@@ -281,8 +281,8 @@ def report_drift(runs: Runs) -> Table:
         "principal angles between their main directions, at most 16; 0 to 1, at right angles. The cosine "
         "distance is a mean over texts, 0 to 2. The paper's text defines neither the subspace nor the token. "
         "Other methods train heads: CLIP is frozen, so their drift is 0 by construction. Not recorded: the "
-        "text tower is not a list of blocks pooled at that token, the learner is not a Tuner, or the run is "
-        "of an earlier version. Published: largest in deep layers and later tasks."
+        "text tower is not a list of blocks pooled at that token, a method of your own trains the model in "
+        "another way, or the run is of an earlier version. Published: largest in deep layers and later tasks."
     )
     columns: Columns = ("Method", "layer", *(Column(head, digits=4) for head in heads))
     return Table(runs.title("drift of the text tower by layer"), columns, rows, note)

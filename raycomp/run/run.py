@@ -1,6 +1,6 @@
 """The life of a run, for every command: open its folder, work, check the counts, publish, tidy up.
 
-with start_run("evaluate", config, find_fingerprint, out, say) as run:
+    with start_run("evaluate", config, find_fingerprint, out, say) as run:
         if run.is_finished:
             return run.record
         run.bind("cpu")
@@ -9,8 +9,8 @@ with start_run("evaluate", config, find_fingerprint, out, say) as run:
         run.report("7 of 10 rows are right", page)
     return run.record
 
-Nothing here starts Ray. A command that needs it connects inside the block (``session.connect``) and binds the
-session's device. Another command binds its own device, or none where no result depends on it.
+Nothing here starts Ray. A command that needs it connects inside the block (``executor.connect``) and binds
+the session's device. Another command binds its own device, or none where no result depends on it.
 
 One run at a time is in a folder: a lease file that its owner renews; it expires when the owner dies.
 """
