@@ -19,7 +19,7 @@ import raycomp
 from raycomp.cli import main
 from raycomp.config import ClusterConfig, ScorerConfig
 from raycomp.curation import update as updates
-from raycomp.curation.config import CurateConfig, read_config
+from raycomp.curation.config import AlignConfig, CurateConfig, NearConfig, read_config
 from raycomp.curation.score import score as scoring
 from raycomp.curation.select.filters import list_shards
 from raycomp.curation.update import update as update_run
@@ -32,7 +32,7 @@ from raycomp.run.run import hold_lease
 from raycomp.training.config import TrainConfig
 from raycomp.training.pairs import find_pairs
 from raycomp.words import ALIGNMENT, CAPTION, REMOVED, STATUS, UID
-from tests.corpus import by_cpi, scenes
+from tests.corpus import by_cpi, mean_drop, scenes
 from tests.curation.histories import Killed, kill_at
 
 NAMES = ("scores", "subset", "shards", "metadata", "state")
@@ -285,6 +285,32 @@ def test_another_input_leaves_the_names_of_the_first(corpus, capsys):
     assert record["config"]["input"] == f"={corpus}/in::new={corpus}/more"
     assert {row["shard"] for row in read_rows(corpus / "run")} == {"a.tar", "b.tar", "new=a.tar"}
     assert record["taken_over"]["shards"] == 2
+
+
+def test_the_later_of_two_equal_uids_rises_and_groups_split(tmp_path, tiny_scorer):
+    """Rows 0, 1, 2 have one uid; 3 and 4 one caption, 4 and 5 one image."""
+    samples, rows, run = scenes(7, seed=11), [], tmp_path / "run"
+    samples[4] = {**samples[4], "txt": samples[3]["txt"]}
+    samples[5] = {**samples[5], "jpg": samples[4]["jpg"]}
+    for i, members in enumerate(samples):
+        fields = {"uid": f"{0 if i < 3 else i:032x}", "url": f"http://a/{i}"}
+        rows.append((f"{i}", {**members, "json": json.dumps(fields).encode()}))
+    write_tar(str(tmp_path / "in/a.tar"), rows)
+    shares = {"align": AlignConfig(1.0), "attribute": mean_drop(keep=1.0), "max_bad_fraction": 1.0}
+    config = make_config(tmp_path / "in", tiny_scorer, near=NearConfig(rules=("captions", "exact")), **shares)
+    raycomp.curate(config, str(run))
+
+    def find() -> tuple[list[str], int]:
+        marks = pq.read_table(run / "marks/00000.parquet")["mark"].to_pylist()
+        return [row[STATUS] for row in read_rows(run)], marks.count("near_duplicate")
+
+    statuses, num_lost = find()
+    assert (statuses[1:3], num_lost) == (["uid_conflict"] * 2, 2)
+    for url, later in (("http://a/0", 1), ("http://a/1", 2)):
+        assert remove(tmp_path, url) == 0
+        assert find()[0][later] != "uid_conflict" and read_rows(run)[later]["alignment"] is not None
+    assert remove(tmp_path, "http://a/4") == 0 and find()[1] == 0
+    check_from_scratch(tmp_path)
 
 
 def test_another_model_under_the_same_name_is_refused(corpus, capsys):
