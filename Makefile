@@ -13,14 +13,14 @@ demo: .venv/demo
 # Everything that needs neither a store, a browser nor real photos. The third process has the Ray cluster, and waits.
 # Each process collects all tests, and dozens import raycomp: what these compile is kept.
 test: .venv/dev
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder --ignore tests/lab
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder --max-worker-restart 0 --ignore tests/lab
 
 # The other tests, by what they need: a group is a mark of pyproject.toml.
 GROUPS = ray faults stores docs deploy browser data engine lab
 test-more: $(GROUPS:%=test-%)
 
 test-%: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder -m "$* and not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder --max-worker-restart 0 -m "$* and not slow"
 
 test-browser: chromium
 test-docs: .venv/docs .venv/bin/promtool
@@ -31,7 +31,7 @@ test-engine: .venv/dev
 
 # The drawn worlds, and what is measured in them: no part of the product.
 test-lab: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder -m "not slow and not gpu" tests/lab
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder --max-worker-restart 0 -m "not slow and not gpu" tests/lab
 
 chromium:
 	command -v chromium > /dev/null || (apt-get update -qq && apt-get install -y -qq chromium) > /dev/null
@@ -44,7 +44,8 @@ chromium:
 
 # Every test but those of a GPU, with the long draws and every fault there is: hours.
 nightly: test test-more test-peers
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder -m "slow and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder --max-worker-restart 0 -m "slow and not gpu" \
+		-o faulthandler_timeout=7200
 
 # What only a CUDA device can show.
 test-gpu: .venv/dev
