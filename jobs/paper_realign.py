@@ -53,13 +53,11 @@ compositions, so on Tracks A and B no-buffer may equal compo-realign (not with b
 
 import argparse
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rows import TABLES as LAYOUTS
-from rows import run_command, step
+from rows import DRAWN, run_command, step, write_table
 
 import raycomp
 from raycomp import ContinualConfig
@@ -175,8 +173,7 @@ def run_table(table: str, config: ContinualConfig, data: str, out: str, is_tiny:
                 raycomp.continual(own, folders[-1])
     if not folders:
         raise ValueError(f"--data {data}: has the data of no stream of {table}")
-    shutil.rmtree(f"{out}/{table}", ignore_errors=True)  # of other seeds
-    raycomp.compare(*folders, table=LAYOUTS / f"{table}.csv", out=f"{out}/{table}")
+    write_table(folders, table, out, DRAWN if is_tiny else "")
 
 
 def describe(table: str, config: ContinualConfig, data: str, is_tiny: bool) -> str:

@@ -21,6 +21,8 @@ from raycomp import CurateConfig, EvaluateConfig, NegativesConfig, TrainConfig, 
 TABLES = Path(__file__).resolve().parent / "tables"
 # Seconds of a step of 1,024 pairs, ViT-B/32, on one H100, without reading and decoding (bench/RESULTS.md).
 _STEP_S = {"clip": 0.19, "negclip": 0.44}
+DRAWN = "Drawn pairs and test sets: the figures show that every step runs, nothing of the paper's."
+"""The note of a table in small."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Experiment:
     """By name. The input is set: every pair of the curation that could be scored."""
     before: Callable[[], object] = lambda: None
     """Writes the data, where they are drawn."""
+    note: str = ""
+    """Printed with the table."""
     find_images: Callable[[str, str], str | None] = lambda name, folder: None
     """Takes the name and the folder of negatives; returns the folder with their images, none = there is
     none: rows that need it are left out, and their figures are missing."""
@@ -89,8 +93,19 @@ def run_table(experiment: Experiment, table: str, rows: Mapping[str, Row], seeds
                 scored = replace(experiment.evaluate.model, weights=trained)
                 raycomp.evaluate(replace(experiment.evaluate, model=scored), f"{folder}/evaluated")
             evaluated.append(f"{name}={folder}/evaluated")
+    write_table(evaluated, table, out, experiment.note)
+
+
+def write_table(runs: Sequence[str], table: str, out: str, note: str) -> None:
+    """Write the table of these runs, with the note, into OUT/TABLE."""
+    layout = TABLES / f"{table}.csv"
+    if note:
+        noted = Path(out) / "layouts" / layout.name
+        noted.parent.mkdir(exist_ok=True)
+        noted.write_text(f"# {note}\n{layout.read_text(encoding='utf-8')}", encoding="utf-8")
+        layout = noted
     shutil.rmtree(f"{out}/{table}", ignore_errors=True)  # of other seeds
-    raycomp.compare(*evaluated, table=TABLES / f"{table}.csv", out=f"{out}/{table}")
+    raycomp.compare(*runs, table=layout, out=f"{out}/{table}")
 
 
 @contextmanager
@@ -197,6 +212,4 @@ def run_command(
         parser.error(" ".join(str(error).split()))
     if asked.dry_run:
         return
-    if asked.tiny:
-        print("drawn pairs and test sets: the figures show that every step runs, nothing of the paper's")
     print(f"{asked.table}: {time.perf_counter() - started:,.0f} s; {asked.out}/{asked.table}/report.html")

@@ -8,7 +8,7 @@ import json
 from functools import partial
 from pathlib import Path
 
-from rows import Experiment
+from rows import DRAWN, Experiment
 
 from lab.worlds.render import encode_jpeg, render
 from lab.worlds.samples import SIDE
@@ -62,6 +62,7 @@ def make_tiny(out: str) -> Experiment:
             for calls in (1, 2)
         },
         before=partial(draw, drawn),
+        note=DRAWN,
     )
 
 

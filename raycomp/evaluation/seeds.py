@@ -2,9 +2,11 @@
 
 The layout is a CSV file with a line for each printed figure::
 
+    # One seed only.
     figure,metric,needs,full,cpi50
     SugarCrepe,sugarcrepe.accuracy.micro,SugarCrepe and COCO val2017,57.78,58.49
 
+Lines with ``#`` before the columns are printed with the table.
 ``metric`` is BENCHMARK.METRIC.SPLIT of ``raycomp evaluate``, in percent, or STREAM.METRIC of ``raycomp
 continual``; of several, separated by spaces, the mean. ``needs`` is printed where a figure is missing. Every
 further column is a row of the experiment (a subset, a method) and holds the published value, or nothing.
@@ -17,6 +19,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -69,22 +72,24 @@ class Measured(NamedTuple):
     """What a missing figure needs; empty where there is one."""
 
 
-def read_layout(uri: str) -> list[Figure]:
-    """Return the figures of a layout. Raises ValueError where it is not one."""
+def read_layout(uri: str) -> tuple[list[Figure], str]:
+    """Return the figures of a layout, and its note. Raises ValueError where it is not one."""
     if not Folder(uri).exists():
         raise ValueError(f"table={uri}: there is no such file")
-    lines = read_csv(Folder(uri).read_bytes().decode("utf-8-sig"))
+    text = Folder(uri).read_bytes().decode("utf-8-sig").splitlines(keepends=True)
+    notes = list(takewhile(lambda line: line.startswith("#"), text))
+    lines = read_csv("".join(text[len(notes) :]))
     heads = list(lines[0]) if lines else []
     if tuple(heads[:3]) != _FIRST or len(heads) < 4 or None in heads:
         wanted = f"must have the columns {', '.join(_FIRST)} and one for each row of the experiment"
         raise ValueError(f"table={uri}: {wanted}")
     figures = []
-    for number, line in enumerate(lines, 2):
+    for number, line in enumerate(lines, len(notes) + 2):
         if not (line["figure"] and line["metric"]) or None in line.values():
             raise ValueError(f"table={uri}: line {number} has no figure or no metric, or too few fields")
         published = {head: line[head] for head in heads[3:]}
         figures.append(Figure(line["figure"], tuple(line["metric"].split()), line["needs"], published))
-    return figures
+    return figures, " ".join(line.lstrip("#").strip() for line in notes)
 
 
 def read_values(folders: Sequence[tuple[str, str]]) -> dict[str, dict[int, dict[str, float]]]:
@@ -140,8 +145,9 @@ def measure_figures(layout: Sequence[Figure], values: Values) -> list[Measured]:
     return lines
 
 
-def make_tables(lines: Sequence[Measured]) -> list[Table]:
-    """Return the table as its paper prints it, with the published values; then the differences."""
+def make_tables(lines: Sequence[Measured], note: str = "") -> list[Table]:
+    """Return the table as its paper prints it, with the published values and the layout's note; then the
+    differences."""
     rows = list(dict.fromkeys(one.row for one in lines))
     by_figure = {figure: {one.row: one for one in lines if one.figure == figure} for figure in _names(lines)}
     heads: list[str | Column] = ["figure"]
@@ -152,8 +158,8 @@ def make_tables(lines: Sequence[Measured]) -> list[Table]:
     ]
     seeds = sorted({one.seeds for one in lines if one.seeds})
     counts = " to ".join(map(str, dict.fromkeys([seeds[0], seeds[-1]]))) if seeds else "no"
-    note = f"Mean \u00b1 standard deviation over seeds ({counts}); published: as the paper prints it."
-    tables = [Table("Measured and published", heads, body, note)]
+    note = f"{note} Mean \u00b1 standard deviation over seeds ({counts}); published: as the paper prints it."
+    tables = [Table("Measured and published", heads, body, note.strip())]
     if len(rows) > 1:
         gaps: list[list[Cell]] = [
             [figure, *(Estimate(own[row].difference, own[row].low, own[row].high) for row in rows[1:])]
@@ -189,7 +195,7 @@ def compare_to_paper(named: Sequence[tuple[str, str]], table: str, out: str, say
     Raises ValueError where the layout or a run cannot be used, or no run is a row of the layout.
     """
     table, folders = absolute_uri(table), [(row, absolute_uri(folder)) for row, folder in named]
-    layout, values = read_layout(table), read_values(folders)
+    (layout, note), values = read_layout(table), read_values(folders)
     rows = list(layout[0].published)
     if unknown := [row for row, _ in folders if row not in rows and row in values]:
         said = f"{unknown[0]!r}: is not a row of {table}; name each run ROW=FOLDER, with a row of"
@@ -212,7 +218,7 @@ def compare_to_paper(named: Sequence[tuple[str, str]], table: str, out: str, say
             missing = sum(bool(one.needs) for one in lines)
             counts = {_COMPLETE: len(lines) - missing, _MISSING: missing}
             run.close({OK: len(lines)}, counts, _COMPLETE, reasons=(_MISSING,))
-            tables = make_tables(lines)
+            tables = make_tables(lines, note)
             for one in tables:
                 say(plain(one.to_text()).replace("\u00b1", "+-"))
             page = render_page(

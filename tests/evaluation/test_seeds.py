@@ -40,7 +40,7 @@ def write_evaluation(folder: Path, **values: float) -> str:
 
 def test_means_and_differences_are_those_by_hand(tmp_path):
     layout = tmp_path / "layout.csv"
-    layout.write_text("\ufeff" + LAYOUT)
+    layout.write_text("\ufeff# Drawn\n# data.\n" + LAYOUT)
     full = [write_evaluation(tmp_path / f"full{n}", sc=sc, i=0.1, t=0.3) for n, sc in enumerate((0.5, 0.52))]
     half = [write_evaluation(tmp_path / f"half{n}", sc=sc) for n, sc in enumerate((0.53, 0.57))]
     named = [*(f"full={one}" for one in full), *(f"half={one}" for one in half)]
@@ -56,7 +56,9 @@ def test_means_and_differences_are_those_by_hand(tmp_path):
     assert rows["IN-1K", "half"]["needs"] == "ImageNet-1k validation images"
     assert run.record["funnel"]["dropped"] == {"missing": 3}
     said = (tmp_path / "out/report.html").read_text()
-    assert "55.00 \u00b1 2.83" in said and "ImageNet-1k validation images" in said
+    assert (
+        "55.00 \u00b1 2.83" in said and "Drawn data. Mean" in said and "ImageNet-1k validation images" in said
+    )
     assert run.figures()["SC, half"].value == pytest.approx(55)
 
 
@@ -67,7 +69,7 @@ def test_rows_of_a_continual_run_are_its_methods(tmp_path):
     rows += [("world", "frozen", seed, "forgetting_best", 0.0) for seed in (0, 1)]
     rows += [("world", "realign", 1, "forgetting_best", 4.0)]
     values = read_values([("", write_table(tmp_path / "run", "continual", "runs.csv", rows))])
-    frozen, realign = measure_figures(read_layout(str(layout)), values)
+    frozen, realign = measure_figures(read_layout(str(layout))[0], values)
     assert (frozen.mean, frozen.seeds, realign.mean, realign.seeds, realign.difference) == (0, 2, 4, 1, 4)
 
 

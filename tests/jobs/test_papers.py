@@ -31,7 +31,7 @@ def jobs(monkeypatch) -> list[ModuleType]:
 def test_a_table_has_a_row_for_each_arm_and_its_options_are_valid(jobs, tmp_path):
     for job in jobs:
         for name, (rows, seeds) in job.TABLES.items():
-            layout = read_layout(str(JOBS / "tables" / f"{name}.csv"))
+            layout = read_layout(str(JOBS / "tables" / f"{name}.csv"))[0]
             assert list(layout[0].published) == list(rows) and seeds >= 3, name
             assert all(figure.needs for figure in layout), name
             for experiment in (job.make("data"), job.make_tiny(str(tmp_path))):
@@ -60,7 +60,7 @@ def realign(monkeypatch) -> ModuleType:
 def test_a_table_of_continual_learning_has_a_row_for_each_method_and_its_streams_exist(realign, tmp_path):
     own = __import__("tiny_streams")
     for table, study in realign.TABLES.items():
-        layout = read_layout(str(JOBS / "tables" / f"{table}.csv"))
+        layout = read_layout(str(JOBS / "tables" / f"{table}.csv"))[0]
         assert tuple(layout[0].published) == study.methods, table
         used = {metric.partition(".")[0] for figure in layout for metric in figure.metrics}
         assert used <= {*study.streams} and all(figure.needs for figure in layout), table
