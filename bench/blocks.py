@@ -45,6 +45,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
 PAGES = ("README.md", "docs/results.md")
 """The pages of which every number has a source."""
+_BY_TEXT = ("classifier", "few_words")
 _BLOCK = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _SOURCES = re.compile(r"<!-- from (.*?) -->", re.DOTALL)
 _CODE = re.compile(r"^```.*?^```|<!-- table .*?<!-- end -->", re.DOTALL | re.MULTILINE)
@@ -195,6 +196,16 @@ def text_only() -> Table:
     return Table("", ["cue", Column("largest AUC", digits=3), Column("largest upper end", digits=3)], rows)
 
 
+def photo_text() -> Table:
+    """What the caption alone reveals of SugarCrepe's edits."""
+    rows = []
+    for line in read_csv((RESULTS / "pas_screen" / "photo_text.csv").read_text()):
+        areas = [Estimate(*(float(line[f"{n}{end}"]) for end in ("", "_low", "_high"))) for n in _BY_TEXT]
+        rows.append([line["kind"], int(line["true"]), int(line["false"]), *areas])
+    heads = ("kind of edit", "true", "false", "AUC, text-only classifier", "AUC, few words")
+    return Table("", [*heads[:3], *(Column(head, digits=3) for head in heads[3:])], rows)
+
+
 def continual_heads() -> Table:
     """Methods on frozen embeddings, track ``world``."""
     return _tabulate_runs("continual_heads_runs.csv")
@@ -289,6 +300,7 @@ BLOCKS: dict[str, Callable[[], Table]] = {
     "pas-cues": cues,
     "pas-lengths": kept_lengths,
     "pas-text": text_only,
+    "pas-photo-text": photo_text,
     "pas-faulty": faulty_shares,
     "continual-heads": continual_heads,
     "continual-tuned": continual_tuned,
