@@ -172,6 +172,7 @@ def _select_halves(out: str, seed: int) -> dict[str, str]:
     for name, rule in ((RANDOM, "random"), (ALIGNMENT, "align_only")):
         sources[name] = f"{out}/selected/{name}"
         settings = {"select.rule": rule, "seed": seed, "materialize": False}
+        settings["cluster.executor"] = "local"
         select(f"{out}/curated", settings, sources[name], _say_nothing)
     return sources
 

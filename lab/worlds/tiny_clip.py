@@ -6,6 +6,7 @@ S pairs, H x W x C pixels, N tokens of context, D embedding dims.
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import safetensors.torch
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lab.worlds.shards import FIT, TINY_CLIP, TrainedScorer, World
@@ -25,10 +27,10 @@ from raycomp.data.inputs import expand_input
 from raycomp.data.parquet import TOKENS, to_matrix
 from raycomp.data.samples import read_tar
 from raycomp.models.architecture import ScorerSpec, describe_scorer
-from raycomp.models.clip import Clip
+from raycomp.models.clip import Clip, encode_text
 from raycomp.training.config import FitConfig
 from raycomp.training.loop import Trainer
-from raycomp.training.towers import Batch, PairsObjective
+from raycomp.training.towers import Batch, Judged, PairsObjective
 from raycomp.words import OK, PIXELS, STATUS
 
 BLOCK_ROWS = 512
@@ -44,8 +46,9 @@ def train_scorer(
 ) -> TrainedScorer:
     """Train a tiny CLIP from scratch on ``world.train``, ``config.steps`` steps; write it to ``folder``.
 
-    One thread computes: for so small a model two are no faster, are far slower where another process needs a
-    core, and end in other bits. Images are prepared as in scoring. The seed draws the weights and the order.
+    Each tower is computed by one thread: for so small a model a second one is no faster, is far slower where
+    another process needs a core, and ends in other bits. Images are prepared as in scoring. The seed draws
+    the weights and the order.
     ``on_step`` is called with each step and its loss. Raises ValueError where a pair is not ok, there are
     fewer pairs than a batch needs, or a loss is not finite.
     """
@@ -82,12 +85,33 @@ def _fit(
     assert config.steps, "the little world counts steps"
     losses = []
     objective = PairsObjective(model, config, config.steps, config.batch_size)
-    for reported in Trainer(objective, config.steps).run(batches):
+    for reported in _TwoThreads(objective, config.steps).run(batches):
         losses.append(reported.loss)
         if on_step:
             on_step(reported.step, reported.loss)
     model.eval()
     return tuple(losses)
+
+
+class _TwoThreads(Trainer[PairsObjective]):
+    """Computes the towers at the same time, a thread each; the bits are those of one after the other."""
+
+    def __init__(self, objective: PairsObjective, num_steps: int):
+        super().__init__(objective, num_steps)
+        self._other = ThreadPoolExecutor(1, "images", torch.set_num_threads, (1,))
+
+    def _compute_gradients(self, batch: Batch) -> Judged:
+        clip = self.objective.clip
+        images = self._other.submit(lambda: F.normalize(clip.encode_image(batch.image_RCHW), dim=-1))
+        text_RD = F.normalize(encode_text(clip, batch.token_RN), dim=-1)
+        made = {"image": images.result(), "text": text_RD}
+        leaves = {name: rows.detach().requires_grad_() for name, rows in made.items()}
+        judged = self.objective.judge({**leaves, "scale": clip.logit_scale.exp()}, batch)
+        judged.loss.backward()
+        images = self._other.submit(made["image"].backward, leaves["image"].grad)
+        made["text"].backward(leaves["text"].grad)
+        images.result()
+        return judged
 
 
 def draw_batches(num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:

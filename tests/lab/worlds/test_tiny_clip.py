@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from lab.worlds import tiny_clip
 from lab.worlds.shards import FIT, World, make_world
 from lab.worlds.tiny_clip import (
     _normalise,
@@ -24,6 +25,7 @@ from raycomp.data.inputs import expand_input
 from raycomp.data.samples import read_tar
 from raycomp.models.architecture import describe_scorer
 from raycomp.models.clip import Clip
+from raycomp.training.loop import Trainer
 
 
 def test_a_pass_shows_every_row_once_in_an_order_of_its_own() -> None:
@@ -96,9 +98,13 @@ def test_training_sees_what_open_clip_prepares_for_evaluation(world: World, tmp_
         assert torch.equal(token_SN[i], tokenize([row["caption"]])[0])
 
 
-def test_tiny_clip_learns_repeats_and_loads_again(world: World, tmp_path: Path) -> None:
+def test_tiny_clip_learns_repeats_and_loads_again(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It repeats with the towers one after the other, too."""
     config = replace(FIT, steps=10, batch_size=24, warmup=0.2, learning_rate=2e-3)
     trained = train_scorer(world, tmp_path / "a", 5, config)
+    monkeypatch.setattr(tiny_clip, "_TwoThreads", Trainer)
     again = train_scorer(world, tmp_path / "b", 5, config)
     assert trained.losses == again.losses
     weights, repeated = (Path(t.scorer.weights).read_bytes() for t in (trained, again))
