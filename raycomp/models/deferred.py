@@ -1,10 +1,10 @@
 """Imports of open_clip and spaCy without the libraries that only some of their models use.
 
 ``import open_clip`` loads torchvision, which loads torch._dynamo for one function, and it loads transformers
-and timm for their towers: together slower than torch itself. ``import spacy`` loads torch, which the packaged
-parser does not use. In the few modules that import these at their top each name becomes a ``Deferred``, which
-imports the real object on first use. No other module is affected: ``import transformers`` elsewhere gives
-transformers.
+and timm for their towers: together slower than torch itself. An optimizer loads torch._dynamo to have it
+compile nothing. ``import spacy`` loads torch, which the packaged parser does not use. In the few modules that
+import these at their top each name becomes a ``Deferred``, which imports the real object on first use. No
+other module is affected: ``import transformers`` elsewhere gives transformers.
 
 Only processes that raycomp starts do this: the command line (``cli.main``), and Ray's workers in a session
 that raycomp opened, where ``IN_WORKER`` is set (``run/ray_session.py``). In other processes, and in workers
@@ -104,7 +104,7 @@ class _DeferringLoader(Loader):
         # "import a.b" binds a, "from a.b import c" reads c of a.b.
         return self.load(name if names else name.partition(".")[0])
 
-    def load(self, name: str) -> ModuleType:
+    def load(self, name: str) -> Any:
         """Return the substitute of a library."""
         self.loaded.append(_DeferredModule(name))
         return self.loaded[-1]
@@ -128,6 +128,33 @@ class _ThincLoader(_DeferringLoader):
         raise ImportError(name)
 
 
+class _NotCompiling:
+    """torch in the functions that tell torch._dynamo where not to compile, until that is loaded."""
+
+    class _dynamo:
+        @staticmethod
+        def graph_break() -> None:
+            """Nothing is compiled yet."""
+
+        @staticmethod
+        def disable(function: Callable[..., Any], *options: Any, **more: Any) -> Callable[..., Any]:
+            return function
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.modules["torch"], name)
+
+
+class _OptimizerLoader(_DeferringLoader):
+    """Runs a module whose functions import torch._dynamo when called, which they do not need to train."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module)["__builtins__"] = {**vars(builtins), "__import__": self.run_import}
+        self.loader.exec_module(module)
+
+    def load(self, name: str) -> Any:
+        return _NotCompiling()
+
+
 class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -144,8 +171,10 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-# Modules that import a slow library at their top and only use it for some models. Each saves .9 to 1.9 CPU s.
+# Modules that import a slow library and only use it for some models. Each saves .9 to 1.9 CPU s.
 LOADERS: dict[str, Callable[[Any], Loader]] = {
+    "torch._compile": partial(_OptimizerLoader, libraries=("torch._dynamo",)),
+    "torch.optim.optimizer": partial(_OptimizerLoader, libraries=("torch._dynamo",)),
     "torchvision.ops.roi_align": partial(_DeferringLoader, libraries=("torch._dynamo",)),
     "open_clip.coca_model": partial(_DeferringLoader, libraries=("transformers",)),
     "open_clip.hf_model": partial(_DeferringLoader, libraries=("transformers",)),

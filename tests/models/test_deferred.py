@@ -24,6 +24,12 @@ tokens = np.arange(2 * 77).reshape(2, 77).astype(np.int32)
 tokens[:, 0], tokens[:, 9], tokens[:, 10:] = 49406, 49407, 0
 print(clip.embed_pixels(pixels).numpy().tobytes().hex(), clip.text.embed(tokens)[0].numpy().tobytes().hex())
 """
+STEP = """
+import torch
+model = torch.nn.Linear(2, 1)
+model(torch.ones(1, 2)).sum().backward()
+torch.optim.AdamW(model.parameters()).step()
+"""
 INSTALL = "from raycomp.models import deferred; deferred.install()"
 SLOW = "import sys; print(sorted({'torch', 'torch._dynamo', 'transformers', 'timm'} & set(sys.modules)))"
 
@@ -47,8 +53,8 @@ def folder(tiny_scorer, tmp_path_factory) -> Path:
     return folder
 
 
-def test_a_scorer_loads_only_torch(folder):
-    assert run(f"{INSTALL}\n{EMBED}\n{SLOW}", folder).splitlines()[1] == "['torch']"
+def test_a_scorer_and_a_step_load_only_torch(folder):
+    assert run(f"{INSTALL}\n{EMBED}\n{STEP}\n{SLOW}", folder).splitlines()[1] == "['torch']"
 
 
 @pytest.mark.slow
