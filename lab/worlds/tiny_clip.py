@@ -46,11 +46,10 @@ def train_scorer(
 ) -> TrainedScorer:
     """Train a tiny CLIP from scratch on ``world.train``, ``config.steps`` steps; write it to ``folder``.
 
-    Each tower is computed by one thread: for so small a model a second one is no faster, is far slower where
-    another process needs a core, and ends in other bits. Images are prepared as in scoring. The seed draws
-    the weights and the order.
-    ``on_step`` is called with each step and its loss. Raises ValueError where a pair is not ok, there are
-    fewer pairs than a batch needs, or a loss is not finite.
+    Each tower is computed by one thread: for so small a model a second one makes it no faster, far slower
+    where another process needs a core, and changes the bits. Images are prepared as in scoring. The seed
+    draws the weights and the order. ``on_step`` is called with each step and its loss. Raises ValueError
+    where a pair is not ok, there are fewer pairs than a batch needs, or a loss is not finite.
     """
     start = _write_architecture(folder, seed, architecture)
     spec = describe_scorer(start)

@@ -129,7 +129,7 @@ class _ThincLoader(_DeferringLoader):
 
 
 class _NotCompiling:
-    """torch in the functions that tell torch._dynamo where not to compile, until that is loaded."""
+    """torch in the functions that forbid torch._dynamo to compile them, until that is loaded."""
 
     class _dynamo:
         @staticmethod
