@@ -19,7 +19,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -150,12 +150,13 @@ def make_tables(lines: Sequence[Measured], note: str = "") -> list[Table]:
     differences."""
     rows = list(dict.fromkeys(one.row for one in lines))
     by_figure = {figure: {one.row: one for one in lines if one.figure == figure} for figure in _names(lines)}
+    printed = {one.row for one in lines if one.published}
     heads: list[str | Column] = ["figure"]
-    heads += [head for row in rows for head in (row, "published")]
-    body: list[list[Cell]] = [
-        [figure, *(cell for row in rows for cell in (_say_mean(own[row]), own[row].published or "-"))]
-        for figure, own in by_figure.items()
-    ]
+    heads += [head for row in rows for head in (row, "published")[: 1 + (row in printed)]]
+    body: list[list[Cell]] = []
+    for figure, own in by_figure.items():
+        cells = [(_say_mean(own[row]), own[row].published or "-")[: 1 + (row in printed)] for row in rows]
+        body.append([figure, *chain.from_iterable(cells)])
     seeds = sorted({one.seeds for one in lines if one.seeds})
     counts = " to ".join(map(str, dict.fromkeys([seeds[0], seeds[-1]]))) if seeds else "no"
     note = f"{note} Mean \u00b1 standard deviation over seeds ({counts}); published: as the paper prints it."
@@ -186,7 +187,7 @@ def _names(lines: Sequence[Measured]) -> list[str]:
 def _say_mean(one: Measured) -> str:
     if not one.seeds:
         return _MISSING
-    return f"{one.mean:.2f}" + (f" \u00b1 {one.sd:.2f}" if one.seeds > 1 else "")
+    return f"{one.mean:.2f}" + (f"\u00a0\u00b1\u00a0{one.sd:.2f}" if one.seeds > 1 else "")
 
 
 def compare_to_paper(named: Sequence[tuple[str, str]], table: str, out: str, say: Say) -> dict[str, Any]:

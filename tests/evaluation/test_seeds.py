@@ -57,7 +57,9 @@ def test_means_and_differences_are_those_by_hand(tmp_path):
     assert run.record["funnel"]["dropped"] == {"missing": 3}
     said = (tmp_path / "out/report.html").read_text()
     assert (
-        "55.00 \u00b1 2.83" in said and "Drawn data. Mean" in said and "ImageNet-1k validation images" in said
+        "55.00\u00a0\u00b1\u00a02.83" in said
+        and "Drawn data. Mean" in said
+        and "ImageNet-1k validation images" in said
     )
     assert run.figures()["SC, half"].value == pytest.approx(55)
 
