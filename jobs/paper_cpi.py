@@ -87,13 +87,18 @@ TABLES = {
 }
 
 
-def make(data: str) -> Experiment:
-    """Return the experiment at the paper's size, with the test sets that are below ``data``."""
+def make(data: str, table: str) -> Experiment:
+    """Return the experiment of a table at the paper's size."""
+    return make_on("cc3m", data)
+
+
+def make_on(corpus: str, data: str) -> Experiment:
+    """Return the experiment on a corpus below ``data``, with the test sets that are there."""
     at = Path(data)
     train = load_config(list_presets("train")["clip"], TrainConfig)
     fit = replace(train.train, epochs=None, steps=STEPS)
     return Experiment(
-        curate=CurateConfig(input=f"{data}/cc3m", attribute=AttributeConfig(pool=1.0)),
+        curate=CurateConfig(input=f"{data}/{corpus}", attribute=AttributeConfig(pool=1.0)),
         train=replace(train, train=fit),
         evaluate=_list_sets(at),
         negatives={"calls1": NegativesConfig(negatives=WritingConfig(per_caption=4))},

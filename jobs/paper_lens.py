@@ -3,7 +3,7 @@ two.
 
     python jobs/paper_lens.py lens_cc3m --out out/lens           NegCLIP and TripletCLIP, negatives by an LLM
     python jobs/paper_lens.py lens_cc3m_rules --out out/lens     the same, negatives by rules
-    python jobs/paper_lens.py lens_cc12m --data data/cc12m-sets --out out/lens12
+    python jobs/paper_lens.py lens_cc12m --out out/lens12        by an LLM, on CC12M
     ... --tiny                                                   on drawn pairs, minutes on two cores
     ... --dry-run                                                the trainings and their cost
     raycomp probe overlap data/benchmarks --benchmarks aro,valse,sugarcrepe --out out/overlap  # Figures 3, 4
@@ -11,15 +11,15 @@ two.
     raycomp probe composition out/lens/negatives/llm2 --out out/distance      # A-distance, section 5.2
 
 Algorithm 1 asks an LLM for SWAP, REPLACE and ADD and ranks the answers by CLIP; ``calls=2`` applies a
-second operation to the results of the first. ``--data`` holds cc3m/ (or another corpus of that name:
-shards of img2dataset) and the test sets of paper_cpi.py. The LLM is Qwen2.5-7B-Instruct in vLLM, on the
+second operation to the results of the first. ``--data`` holds cc3m/ or cc12m/ (shards of img2dataset) and
+the test sets of paper_cpi.py. The LLM is Qwen2.5-7B-Instruct in vLLM, on the
 cluster's GPUs.
 
 TripletCLIP also needs an image of each negative, from any text-to-image model: a folder
 DATA/negative_images/NAME with Parquet files of uid, negative and image or path, NAME being llm1, llm2,
-calls1 or calls2. jobs/draw_negatives.py makes them with diffusers. Without the folder these rows are left
-out, and the table says so. After a training, ``raycomp curate`` with the trained model and ``raycomp
-probe composition --images`` give the A-distance after it.
+calls1 or calls2, and for CC12M cc12m_llm1 or cc12m_llm2. jobs/draw_negatives.py makes them with diffusers.
+Without the folder these rows are left out, and the table says so. After a training, ``raycomp curate`` with
+the trained model and ``raycomp probe composition --images`` give the A-distance after it.
 
 What the paper's text states: the overall values below, of CC3M, and that two calls help most where an
 object is replaced (on CC12M 83.66 to 84.86). It states neither batch, rate nor steps: those are of
@@ -42,6 +42,7 @@ from rows import Experiment, Row, main
 
 from raycomp import NegativesConfig, WritingConfig
 
+CC12M = "lens_cc12m"
 ALL = {"select.rule": "full"}
 NEGCLIP, TRIPLET = {"train.loss": "negclip"}, {"train.loss": "triplet"}
 
@@ -59,12 +60,13 @@ def list_rows(writer: str) -> dict[str, Row]:
 TABLES = {
     "lens_cc3m": (list_rows("llm"), 3),
     "lens_cc3m_rules": (list_rows("calls"), 3),
-    "lens_cc12m": (list_rows("llm"), 3),
+    CC12M: (list_rows("llm"), 3),
 }
 
 
-def make(data: str) -> Experiment:
-    """Return the experiment at the paper's size."""
+def make(data: str, table: str) -> Experiment:
+    """Return the experiment of a table at the paper's size."""
+    is_large = table == CC12M
     negatives = {
         f"{name}{calls}": NegativesConfig(negatives=WritingConfig(engine=engine, calls=calls))
         for name, engine in (("calls", "rules"), ("llm", "vllm"))
@@ -72,10 +74,11 @@ def make(data: str) -> Experiment:
     }
 
     def find_images(name: str, _: str) -> str | None:
-        folder = Path(data) / "negative_images" / name
+        folder = Path(data) / "negative_images" / (f"cc12m_{name}" if is_large else name)
         return str(folder) if folder.exists() else None
 
-    return replace(paper_cpi.make(data), negatives=negatives, find_images=find_images)
+    experiment = paper_cpi.make_on("cc12m" if is_large else "cc3m", data)
+    return replace(experiment, negatives=negatives, find_images=find_images)
 
 
 def make_tiny(out: str) -> Experiment:

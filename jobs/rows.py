@@ -168,20 +168,20 @@ def describe(experiment: Experiment, table: str, rows: Mapping[str, Row], seeds:
 def main(
     text: str,
     tables: Mapping[str, tuple[Mapping[str, Row], int]],
-    make: Callable[[str], Experiment],
+    make: Callable[[str, str], Experiment],
     make_tiny: Callable[[str], Experiment],
     argv: Sequence[str] | None = None,
 ) -> None:
     """Parse the command line of a paper's file and run one of its tables.
 
     ``tables``: by name the rows and the number of seeds. ``make`` returns the experiment at the paper's size
-    for a folder of data, ``make_tiny`` a small one for the output folder.
+    for a folder of data and a table, ``make_tiny`` a small one for the output folder.
     """
 
     def run(asked: argparse.Namespace) -> None:
         rows, seeds = tables[asked.table]
         seeds = asked.seeds or (2 if asked.tiny else seeds)
-        experiment = make_tiny(asked.out) if asked.tiny else make(asked.data)
+        experiment = make_tiny(asked.out) if asked.tiny else make(asked.data, asked.table)
         if asked.dry_run:
             print(describe(experiment, asked.table, rows, seeds))
         else:

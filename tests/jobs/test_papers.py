@@ -34,7 +34,7 @@ def test_a_table_has_a_row_for_each_arm_and_its_options_are_valid(jobs, tmp_path
             layout = read_layout(str(JOBS / "tables" / f"{name}.csv"))[0]
             assert list(layout[0].published) == list(rows) and seeds >= 3, name
             assert all(figure.needs for figure in layout), name
-            for experiment in (job.make("data"), job.make_tiny(str(tmp_path))):
+            for experiment in (job.make("data", name), job.make_tiny(str(tmp_path))):
                 for row in rows.values():
                     choose_config(to_dict(experiment.curate), row.select)
                     assert row.negatives is None or row.negatives in experiment.negatives
@@ -48,6 +48,10 @@ def test_a_dry_run_prints_the_cost(jobs, capsys):
     job, line = jobs[0], ["cpi_table1", "--out", "x", "--dry-run"]
     job.main(job.__doc__, job.TABLES, job.make, job.make_tiny, line)
     assert "6 rows x 3 seeds: 18 trainings of 21,700 steps x 1,024 pairs" in capsys.readouterr().out
+    job = jobs[1]
+    for table, corpus in (("lens_cc3m", "data/cc3m"), ("lens_cc12m", "data/cc12m")):
+        job.main(job.__doc__, job.TABLES, job.make, job.make_tiny, [table, *line[1:]])
+        assert f"pairs: {corpus} (not there yet)" in capsys.readouterr().out
     assert not Path("x").exists()
 
 
