@@ -192,8 +192,8 @@ def describe(table: str, config: ContinualConfig, data: str, is_tiny: bool) -> s
         templates = [json.loads((JOBS / "streams" / f"{name}.json").read_text()) for name in study.streams]
         steps = config.tune.steps * tries * sum(len(one["tasks"]) for one in templates)
         hours = sum(_STEP_S.get(name, 0.2) for name in tuned) * steps / 3600
-        cost = f"about {hours:,.0f} hours of one H100" if tuned else "heads on embeddings alone, hours not measured"
-        lines.append(f"trainings of the model: {', '.join(tuned) or 'none'}; {cost}")
+        cost = f"{', '.join(tuned)}; about {hours:,.0f} hours of one H100" if tuned else "none"
+        lines.append(f"trainings of the model: {cost}")
     return "\n".join(lines)
 
 
