@@ -81,6 +81,8 @@ LEFT_OUT = re.compile(
 )
 NOT_AGAIN = re.compile(rb'(fingerprint\s+`|root: |"id":")[0-9a-f]{12,64}| in [\d.,]+ (s|min)\b')
 """What text holds of a run's own: digests with times or salts in them, and how long it took."""
+SLOW_PASS = re.compile(rb"(?m)^.* in \d+ s, .*/s\n")
+"""The line of a pass that took seconds, which another run does not print."""
 UNSTEADY = {"seconds", "train_s", "samples_per_s", "started", "config"}
 FINGERPRINTS = set("shards scorer model parser lexicon nonces preprocessing architecture".split())
 SKIPPED = re.compile(r"(?i)\btimes?\b|commands?\b|versions|\bruns?\b|speed|check of the scoring model")
@@ -160,7 +162,7 @@ def run_case(case: Case, place: Place) -> tuple[list[Line], float, float]:
         print(f"{case.name}: exit code {code}\n{complained.decode()[-3000:]}", file=sys.stderr)
     found: dict[str, bytes] = {}
     if case.exit_code:
-        found = {STDERR: complained}
+        found = {STDERR: SLOW_PASS.sub(b"", complained)}
     elif case.is_printed:
         found = {STDOUT: strip_times(printed)}
     else:
