@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,8 @@ def on_ranks(measure: Callable[..., Any], folder: Path, *arguments: Any) -> list
 
 def _run_rank(rank: int, measure: Callable[..., Any], folder: str, arguments: tuple[Any, ...]) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=3)
+    late = timedelta(minutes=5)
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=3, timeout=late)
     torch.save(measure(rank, 3, *arguments), f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
