@@ -23,7 +23,7 @@ NUM_WAVES = NUM_SHARDS // PER_WAVE
 PATIENCE_S = 240.0
 ENDS = {signal.SIGINT: (130, "raycomp: interrupted"), signal.SIGTERM: (143, "raycomp: terminated")}
 # What a slow machine tells of itself: "align: shard 0 of 6, ...", "align: 140 rows in 20 s, ...".
-PROGRESS = re.compile(r"[a-z]+: [a-z]+ [\d,]+ of [\d,]+|[a-z]+: [\d,]+ [a-z]+ in |.* \.\.\.$")
+PROGRESS = re.compile(r"[a-z ]+: [a-z]+ [\d,]+ of [\d,]+|[a-z ]+: [\d,]+ [a-z]+ in |.* \.\.\.$")
 
 
 def digests(out: Folder, *parts: str) -> dict[str, str]:
