@@ -1,6 +1,8 @@
 # Two commands need only Python 3.11 to 3.13, make and a package index: make demo, make test.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -V > /dev/null 2>&1 && echo $$p && break; done)
 BIN = .venv/bin
+# Files keep the order of tests/conftest.py, and what ends a process ends the run.
+IN_PROCESSES = $(BIN)/python -m pytest -q --no-loadscope-reorder --max-worker-restart 0
 OUT ?= out/demo
 # Real photos and captions, which are no part of the project.
 SHARED ?= $(or $(RAYCOMP_SHARED),../shared)
@@ -13,14 +15,14 @@ demo: .venv/demo
 # Everything that needs neither a store, a browser nor real photos. The third process has the Ray cluster, and waits.
 # Each process collects all tests, and dozens import raycomp: what these compile is kept.
 test: .venv/dev
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder --max-worker-restart 0 --ignore tests/lab
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(IN_PROCESSES) -n 3 --ignore tests/lab
 
 # The other tests, by what they need: a group is a mark of pyproject.toml.
 GROUPS = ray faults stores docs deploy browser data engine lab
 test-more: $(GROUPS:%=test-%)
 
 test-%: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder --max-worker-restart 0 -m "$* and not slow"
+	OMP_NUM_THREADS=1 $(IN_PROCESSES) -n 2 -m "$* and not slow"
 
 test-browser: chromium
 test-docs: .venv/docs .venv/bin/promtool
@@ -31,7 +33,7 @@ test-engine: .venv/dev
 
 # The drawn worlds, and what is measured in them: no part of the product.
 test-lab: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder --max-worker-restart 0 -m "not slow and not gpu" tests/lab
+	OMP_NUM_THREADS=1 $(IN_PROCESSES) -n 2 -m "not slow and not gpu" tests/lab
 
 chromium:
 	command -v chromium > /dev/null || (apt-get update -qq && apt-get install -y -qq chromium) > /dev/null
@@ -44,7 +46,7 @@ chromium:
 
 # Every test but those of a GPU, with the long draws and every fault there is: hours.
 nightly: test test-more test-peers
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder --max-worker-restart 0 -m "slow and not gpu" \
+	OMP_NUM_THREADS=1 $(IN_PROCESSES) -n 2 -m "slow and not gpu" \
 		-o faulthandler_timeout=7200
 
 # What only a CUDA device can show.

@@ -1,10 +1,11 @@
 """Imports of open_clip and spaCy without the libraries that only some of their models use.
 
 ``import open_clip`` loads torchvision, which loads torch._dynamo for one function, and it loads transformers
-and timm for their towers: together slower than torch itself. An optimizer loads torch._dynamo to have it
-compile nothing. ``import spacy`` loads torch, which the packaged parser does not use. In the few modules that
-import these at their top each name becomes a ``Deferred``, which imports the real object on first use. No
-other module is affected: ``import transformers`` elsewhere gives transformers.
+and timm for their towers: together slower than torch itself. ``import spacy`` loads torch, which the packaged
+parser does not use. In the few modules that import these at their top each name becomes a ``Deferred``, which
+imports the real object on first use. An optimizer loads torch._dynamo, to forbid it to compile the optimizer:
+until something else loads it, that call does nothing. No other module is affected: ``import transformers``
+elsewhere gives transformers.
 
 Only processes that raycomp starts do this: the command line (``cli.main``), and Ray's workers in a session
 that raycomp opened, where ``IN_WORKER`` is set (``run/ray_session.py``). In other processes, and in workers
@@ -171,7 +172,7 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-# Modules that import a slow library and only use it for some models. Each saves .9 to 1.9 CPU s.
+# Modules that import a slow library and do without it most of the time. Each saves .9 CPU s or more.
 LOADERS: dict[str, Callable[[Any], Loader]] = {
     "torch._compile": partial(_OptimizerLoader, libraries=("torch._dynamo",)),
     "torch.optim.optimizer": partial(_OptimizerLoader, libraries=("torch._dynamo",)),
