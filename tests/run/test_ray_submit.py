@@ -127,7 +127,8 @@ for node in GcsClient(address="{head.address}").get_all_node_info().values():
         print("preempted")
 """
     with join(head, "i-1"):
-        watch = f"until python -m raycomp.run.ray_spot {head.address}; do sleep 1; done"
+        drain = f"python -m raycomp.run.ray_spot {head.address}"
+        watch = f"for i in $(seq 60); do {drain} && break; sleep 1; done"
         env = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": notice, "RAY_CLOUD_INSTANCE_ID": "i-1"}
         assert "i-1: drained" in run(head, watch, **env)
         # It has nothing to do, and goes at once; what was lost there would be nobody's fault.
