@@ -17,12 +17,12 @@ demo: .venv/demo
 test: .venv/dev
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(IN_PROCESSES) -n 3 --ignore tests/lab
 
-# The other tests, by what they need: a group is a mark of pyproject.toml.
+# The other tests, by what they need: a group is a mark of pyproject.toml. `make test-ray+data` runs two of them at once.
 GROUPS = ray faults stores docs deploy browser data engine lab
 test-more: $(GROUPS:%=test-%)
 
 test-%: .venv/dev
-	OMP_NUM_THREADS=1 $(IN_PROCESSES) -n 2 -m "$* and not slow"
+	OMP_NUM_THREADS=1 $(IN_PROCESSES) -n 2 -m "($(subst +, or ,$*)) and not slow"
 
 test-browser: chromium
 test-docs: .venv/docs .venv/bin/promtool
