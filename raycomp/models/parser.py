@@ -1,6 +1,7 @@
 """The English parser: captions in, noun phrases out; the packaged lexicon; the language of a caption."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -21,6 +22,8 @@ PACKAGED = Path(__file__).parent / "data" / "parser"
 # Maximum characters of a caption that are parsed, up to a space: CLIP reads 77 tokens, some 400 characters.
 MAX_CHARACTERS = 2000
 BATCH_SIZE = 256
+# Words whose tokens are kept; spaCy's own limit.
+MOST_KEPT = 10_000
 # Not words: tags and entities of HTML, URLs, and halves of surrogate pairs, which spaCy cannot encode. A
 # pattern that fails at one place of a run of characters fails at its later ones too. So URLs are tried only
 # at the start of a run or after an earlier match; dashes before a host stay.
@@ -119,6 +122,7 @@ class Parser:
         self.nlp = nlp
         self.labels = detect_labels(nlp.get_pipe("parser").labels)
         self.fingerprint = fingerprint_folder(Path(nlp.path))
+        self.kept: set[str] = set()
 
     def parse(self, captions: Sequence[str]) -> list[list[Phrase]]:
         """Return the phrases of every caption, in order, by the packaged lexicon; empty without a noun.
@@ -143,6 +147,7 @@ class Parser:
         Their places are those in the caption before this clean-up.
         """
         texts, places = zip(*map(squeeze_spaces, captions), strict=True) if captions else ((), ())
+        self._keep_words(texts)
         with self.nlp.memory_zone():
             docs = self.nlp.pipe(texts, batch_size=BATCH_SIZE)
             found: list[list[Token]] = []
@@ -152,6 +157,14 @@ class Parser:
                     start, end = place[word.idx], place[word.idx + len(word) - 1] + 1
                     found[-1].append(Token(word.text, start, end, word.tag_, word.dep_, word.head.i))
             return found
+
+    def _keep_words(self, texts: Sequence[str]) -> None:
+        """Tokenize words that occur twice: spaCy forgets those of a memory zone, which frees its memory."""
+        counts = Counter(word for text in texts for word in text.split(" "))
+        common = {word for word, num in counts.items() if num > 1} - self.kept
+        for word in sorted(common)[: MOST_KEPT - len(self.kept)]:
+            self.nlp.tokenizer(word)
+            self.kept.add(word)
 
 
 def squeeze_spaces(caption: str) -> tuple[str, list[int]]:
