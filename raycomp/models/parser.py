@@ -149,13 +149,16 @@ class Parser:
         texts, places = zip(*map(squeeze_spaces, captions), strict=True) if captions else ((), ())
         self._keep_words(texts)
         with self.nlp.memory_zone():
-            docs = self.nlp.pipe(texts, batch_size=BATCH_SIZE)
+            docs, names = self.nlp.pipe(texts, batch_size=BATCH_SIZE), self.nlp.vocab.strings
             found: list[list[Token]] = []
-            for doc, place in zip(docs, places, strict=True):
+            for doc, text, place in zip(docs, texts, places, strict=True):
                 found.append([])
-                for word in doc:
-                    start, end = place[word.idx], place[word.idx + len(word) - 1] + 1
-                    found[-1].append(Token(word.text, start, end, word.tag_, word.dep_, word.head.i))
+                words_N5 = doc.to_array(["IDX", "LENGTH", "TAG", "DEP", "HEAD"])  # a head as a distance
+                heads = words_N5[:, 4].astype("int64").tolist()
+                for i, (start, length, tag, dep, _) in enumerate(words_N5.tolist()):
+                    end, ends = start + length, place[start + length - 1] + 1
+                    label = names[tag], names[dep], i + heads[i]
+                    found[-1].append(Token(text[start:end], place[start], ends, *label))
             return found
 
     def _keep_words(self, texts: Sequence[str]) -> None:
