@@ -25,6 +25,7 @@ from pyarrow.lib import _pandas_api
 from raycomp import words
 from raycomp.config import UserError
 from raycomp.data.files import new_file, resolve, resolve_file
+from raycomp.data.stores import may_succeed_later
 from raycomp.models.parser import MAX_CHARACTERS
 from raycomp.schema import CAPTION_SCHEMA, PHRASE_TYPE, PICTURE_SCHEMA, SAMPLE_SCHEMA
 from raycomp.words import IMAGE, IMAGE_SHA256, PIXELS, SCORE, SHARD, STATUS
@@ -413,6 +414,8 @@ def _open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
             yield pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, OSError):
+                if may_succeed_later(error):
+                    raise
                 source.seek(0)  # where the storage returns all bytes, the fault is in the bytes
                 while source.read(_PIECE_BYTES):
                     pass

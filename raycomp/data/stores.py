@@ -48,6 +48,13 @@ STORAGE_ERRORS = (
     "Connection reset",
     "timed out",
 )
+
+
+def may_succeed_later(error: BaseException) -> bool:
+    """Whether it is one of ``STORAGE_ERRORS``."""
+    return any(said in str(error) for said in STORAGE_ERRORS)
+
+
 # For a task over one file. Lost workers count here too, and spot machines are lost one after the other.
 TASK_RETRIES = {"max_retries": 5, "retry_exceptions": [OSError]}
 S3, GCS, AZURE, HUB = "s3", "gs", "az", "hf"

@@ -22,7 +22,7 @@ from raycomp.core.batches import ahead
 from raycomp.data.files import ARCHITECTURE, RUN, Folder
 from raycomp.data.reader import read_again
 from raycomp.data.runs import fetch_model, find_model
-from raycomp.data.stores import MAP_RETRIES, STORAGE_ERRORS
+from raycomp.data.stores import MAP_RETRIES, may_succeed_later
 from raycomp.models.stated import ClipConfig, follow
 from raycomp.run import executor
 from raycomp.run.executor import Pass, Stage
@@ -145,7 +145,7 @@ def again(call: Callable[[], Any]) -> Any:
         try:
             return call()
         except OSError as error:
-            if not any(said in str(error) for said in STORAGE_ERRORS):
+            if not may_succeed_later(error):
                 raise
             time.sleep(_PAUSE_S)
     return call()

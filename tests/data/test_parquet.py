@@ -1,5 +1,7 @@
 """Tables on disk: equal bytes, damage in one line, bytes of rows; PyArrow without pandas."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -94,6 +96,15 @@ def test_a_damaged_file_is_said_in_one_line(table, tmp_path):
             with pytest.raises(UserError, match=r"0\.parquet: is damaged or no Parquet file") as error:
                 read(str(path))
             assert "\n" not in str(error.value), cut
+
+
+def test_a_failed_request_is_no_damage(table, tmp_path, monkeypatch):
+    path = str(tmp_path / "0.parquet")
+    write_table(table, path, SCHEMA)
+    failed = OSError("AWS Error INTERNAL_FAILURE during GetObject operation: Failed to flush response stream")
+    monkeypatch.setattr(pq, "ParquetFile", Mock(side_effect=failed))
+    with pytest.raises(OSError, match="AWS Error"):
+        read_columns(path)
 
 
 def test_chosen_rows_are_read_from_their_row_groups_alone(tmp_path):
