@@ -374,7 +374,7 @@ def show(source: str) -> Iterator[str]:
     report = folder.at(REPORT) if folder.exists(REPORT) else None
     facts = {
         "run": run["kind"],
-        "input": say_input(run["config"].get("input", "")),
+        "input": say_input(str(run["config"].get("input") or "")),
         "rule": _describe_rule(run),
     }
     if run["kind"] == "train":

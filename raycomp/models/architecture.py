@@ -31,6 +31,7 @@ from threading import Thread
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
+from zipfile import BadZipFile
 
 import numpy as np
 from safetensors import SafetensorError
@@ -54,7 +55,7 @@ from raycomp.models.stated import (
 LIBRARIES_FAIL = (
     *DECODERS_FAIL,
     *(ArithmeticError, AssertionError, AttributeError, ImportError, StopIteration),
-    *(SafetensorError, UnpicklingError),
+    *(BadZipFile, SafetensorError, UnpicklingError),
 )
 """What open_clip, torch, timm, transformers and spaCy raise over files that they cannot read."""
 # open_clip's defaults for missing fields, and the allowed fields of two plain transformers.

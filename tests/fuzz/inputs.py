@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from raycomp.config import UserError
 from raycomp.words import CONCEPT_KINDS
 
 SPECIAL_NUMBERS = st.sampled_from([float("nan"), float("inf"), 1e308, -0.0, 2**31, 2**63, 10**400])
@@ -114,14 +115,14 @@ def check_strict(data: bytes) -> Any:
 
 
 def refused(call: Callable[[], Any]) -> str | None:
-    """Return the line of the ValueError that the call raises, None where it raises nothing.
+    """Return the line of the ValueError or UserError that the call raises, None where it raises nothing.
 
     Any other exception passes through, as does a ValueError of a library's own kind.
     """
     try:
         call()
     except ValueError as error:
-        if type(error) is not ValueError:
+        if type(error) not in (ValueError, UserError):
             raise
         line = str(error)
         assert line and len(line.splitlines()) == 1, f"not one line: {line!r}"
