@@ -40,6 +40,8 @@ _STEPS = 1000
 # Bytes of batches that wait for a rank: enough for one to be made while another is trained on.
 _WAITING_BYTES = 256 << 20
 _BATCHES = 4
+# Windows that are loaded ahead at most: of small data thousands would fit.
+_AHEAD = 32
 
 
 class ShardCache:
@@ -77,7 +79,7 @@ class ShardCache:
     def take(self, step: int, rank: int) -> dict[int, Any]:
         """Return references to the rank's pairs that a step may need, by number of their shard."""
         windows = self.plan.windows_of(step)
-        for window in range(windows.start, self.end):
+        for window in range(windows.start, min(self.end, windows.stop + _AHEAD)):
             if window not in self.held:
                 shards = (shard for one in {*self.held, window} for shard in self.plan.shards_of(one))
                 num_bytes = self.bytes_per_row * sum(self.plan.rows_S[shard] for shard in shards)

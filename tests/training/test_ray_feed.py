@@ -84,6 +84,14 @@ def test_shards_that_fit_are_read_once_for_all_epochs():
     assert sorted(read) == list(range(6)) and len(cut.loaded) == 30
 
 
+def test_of_small_data_and_many_epochs_little_is_loaded_ahead():
+    plan = EpochPlan((10,) * 4, 7, 2, seed=0)
+    cache, _ = put_up(plan, 100_000, bytes_per_row=1, most_bytes=1e9)
+    cache.whole = None
+    cache.take(0, 0)
+    assert len(cache.held) <= 40
+
+
 def test_a_task_that_asks_long_after_its_turn_still_has_its_shards():
     for late in [17, 40, 200]:
         plan = EpochPlan((20,) * 16, 32, 8, seed=0)
