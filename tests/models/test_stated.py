@@ -176,7 +176,6 @@ def test_weights_of_another_kind_are_named_and_wrapped_ones_are_read(hub, tmp_pa
         ("index.json", b'{"weight_map": {}}', "is a text of JSON, not weights"),
         ("cut.pt", cut, "is cut off or damaged; copy it again"),
         ("cut.safetensors", bytes_of[: len(bytes_of) // 2], "is cut off or damaged; copy it again"),
-        ("cut.npz", b"PK\x03\x04", "loads no weights|cannot be read|not a zip file"),
         ("script.pt", script, "is a TorchScript archive; give a tag of open_clip, or its weights alone"),
         ("module.pt", torch.nn.Linear(2, 2), r"holds torch\..*Linear, which is code; save"),
         ("space.pt", {"state_dict": state, "args": argparse.Namespace()}, "holds argparse.Namespace"),
