@@ -35,11 +35,11 @@ tasks share no composition; ``no-synthetic``, which trains nothing; ``fixed-clip
 epsilon. Methods that selected a default here (compo-realign-adapted) are not evidence.
 
 Of ``heads`` and ``others`` with eight rates, before they ran: with three rates (.3, 1, 3), 21 of 22 trained
-heads selected the largest, and compo-realign ended 3.8 points [1.1, 6.5] above the frozen model. Expected: most
-select 3 or 10, none an end; compo-realign ends within 3 points of its earlier end, and an image buffer stays
-more than 10 points above it. The paired standard deviation between two rates of a method is not known; by the
-range above .3 to 2.9 points are detectable. The buffer and ``no-synthetic`` stay inert by construction; the
-trust region may act where a rate is larger.
+heads selected the largest, and compo-realign ended 3.8 points [1.1, 6.5] above the frozen model. Expected:
+most select 3 or 10, none an end; compo-realign ends within 3 points of its earlier end, and an image buffer
+stays more than 10 points above it. The paired standard deviation between two rates of a method is not known;
+by the range above .3 to 2.9 points are detectable. The buffer and ``no-synthetic`` stay inert by
+construction; the trust region may act where a rate is larger.
 
 Of ``tuned``, before it ran: three seeds of the version before ended above the frozen model by 14.9 points
 (finetune), 14.0 (zscl), 8.8 (c-clip) and 3.2 (diki), compo-realign by 3.8 (ten seeds). Expected: zscl and
