@@ -192,9 +192,9 @@ def test_only_our_lines_reach_the_terminal_and_no_process_is_left(trained, out):
         said, reported = run.process.communicate(timeout=300)
         left = processes(run.process.pid)
     assert run.process.returncode == 0, reported
-    executor, said = said.split("\n", 1)
-    assert executor == "executor: ray (cluster.executor=ray)"
-    assert said.startswith("trained 6 steps of 7 pairs in ") and said.count("\n") == 1, said
+    lines = [line for line in said.splitlines() if not line.startswith("train: checking ")]  # which took long
+    assert lines[0] == "executor: ray (cluster.executor=ray)"
+    assert lines[1].startswith("trained 6 steps of 7 pairs in ") and len(lines) == 2, said
     assert all(line.startswith("train: step ") for line in reported.splitlines()), reported
     assert not left, left
 
