@@ -24,7 +24,17 @@ from raycomp.negatives.config import NegativesConfig, WritingConfig
 from raycomp.training.config import TrainConfig
 from raycomp.training.journal import read_metrics
 from tests.conftest import without_ray
-from tests.faults.harness import ENDS, Run, find_parent, mount, num_files, processes, seeded, start_command
+from tests.faults.harness import (
+    ENDS,
+    PROGRESS,
+    Run,
+    find_parent,
+    mount,
+    num_files,
+    processes,
+    seeded,
+    start_command,
+)
 
 RANK = "ray::RayTrainWorker"
 STEPS, EVERY = 40, 4
@@ -195,7 +205,7 @@ def test_only_our_lines_reach_the_terminal_and_no_process_is_left(trained, out):
     lines = [line for line in said.splitlines() if not line.startswith("train: checking ")]  # which took long
     assert lines[0] == "executor: ray (cluster.executor=ray)"
     assert lines[1].startswith("trained 6 steps of 7 pairs in ") and len(lines) == 2, said
-    assert all(line.startswith("train: step ") for line in reported.splitlines()), reported
+    assert all(map(PROGRESS.match, reported.splitlines())), reported
     assert not left, left
 
 
