@@ -1,4 +1,4 @@
-"""Pillow's resize of RGB pictures, to the bit, compiled by numba: some four times as fast for a web photo.
+"""Pillow's resize of RGB pictures, to the bit, compiled by numba: some three times as fast for a web photo.
 
 Pillow's own arithmetic: weights of 22 bits, integer sums, each pass rounded to 8 bits. Here 32 rows
 are turned into columns at a time, so that one instruction takes many of them; only what the crop keeps is
