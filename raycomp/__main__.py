@@ -1,8 +1,6 @@
 """``python -m raycomp`` is ``raycomp``."""
 
-import sys
-
-from raycomp.cli import main
+from raycomp.cli import run
 
 if __name__ == "__main__":  # not in a process that this one starts
-    sys.exit(main())
+    run()

@@ -281,6 +281,20 @@ def main(argv: Sequence[str] | None = None, program: Program = RAYCOMP) -> int:
     return 0
 
 
+def run(program: Program = RAYCOMP) -> NoReturn:
+    """Run the command that this process was started for, and end the process with its exit code.
+
+    After a signal in a run on Ray the process ends at once: threads of Ray that still wait crash in native
+    code when the interpreter takes itself down, which would replace the exit code by that of the crash.
+    """
+    code = main(program=program)
+    if code > 128 and "ray" in sys.modules:  # 128 and the signal's number
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let SIGTERM, which clusters send, and a closed terminal end the block as Ctrl-C does."""

@@ -219,6 +219,18 @@ def test_sigterm_ends_a_command_like_an_interrupt():
         assert (shown.code, shown.err) == (143, f"raycomp: terminated; {said}\n")
 
 
+def test_after_a_signal_threads_of_ray_cannot_change_the_exit_code():
+    """With a handler that crashes where Ray's native code does: when the interpreter takes itself down."""
+    body = (
+        "import atexit, types\nsys.argv = ['raycomp', 'show', 'x']\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGSEGV)\n"
+        "def wait(source): os.kill(os.getpid(), signal.SIGTERM)\n"
+        "show.show = wait\n%scli.run()\n"
+    )
+    assert Shown(body % "sys.modules['ray'] = types.ModuleType('ray')\n").code == 143
+    assert Shown(body % "").code == -signal.SIGSEGV, "the crash that it avoids"
+
+
 def test_a_reader_that_has_enough_and_a_terminal_of_ascii_are_no_errors():
     shown = Shown("def wait(source): return 'line\\n' * 100_000\n", "| head -1; echo ${PIPESTATUS[0]}")
     assert (shown.out, shown.err) == ("line\n0\n", "")
