@@ -95,8 +95,8 @@ def demo(config: DemoConfig, out: str, say: Callable[[str], None] = print) -> di
     curation = make_config(world, trained, config.cluster)
     curated = curate(curation, f"{out}/curated", clock.report, lambda scores: make_tables(scores, curation))
     sources = _select_halves(out, seed)
-    num_processes = min(len(NAMES), len(os.sched_getaffinity(0)))
-    with ProcessPoolExecutor(num_processes, get_context("spawn"), deferred.install) as pool:
+    # All at once on any number of cores: three on two would leave a core idle during the last.
+    with ProcessPoolExecutor(len(NAMES) + 1, get_context("spawn"), deferred.install) as pool:
         learning = _start_trainings(pool, sources, trained, world, out, seed)
         writing = pool.submit(
             negatives, NegativesConfig(input=f"{out}/curated"), f"{out}/negatives", _say_nothing
@@ -125,7 +125,7 @@ def _make(out: str, seed: int, clock: _Clock) -> tuple[World, TrainedScorer]:
         world, trained = _read_made(made)
         clock.report(f"little world and tiny CLIP: those in {out}")
     else:
-        world = make_world(f"{folder}/world", seed)
+        world = make_world(f"{folder}/world", seed, processes=len(os.sched_getaffinity(0)))
         clock.report(f"little world: shards of rendered scenes in {out}/world")
         trained = _train(world, folder, seed)
         made.write_text(json.dumps({"seed": seed, "world": asdict(world), "trained": asdict(trained)}))

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -56,6 +57,43 @@ def draw_faults(
     return [faults[i] for i in order]
 
 
+@dataclass(frozen=True)
+class Shard:
+    """A shard that is not drawn yet."""
+
+    number: int
+    faults: list[str]
+    seed: int
+    digits: int
+    """Decimal digits of a sample's position in its key."""
+    pairs: Pairs | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.number:05d}.tar"
+
+    def draw(self) -> list[Sample]:
+        """Return its samples, each by the seed and its position alone."""
+        samples = []
+        for position, fault in enumerate(self.faults):
+            key = f"{self.number * 10**self.digits + position:0{5 + self.digits}d}"
+            rng = np.random.default_rng([self.seed, self.number, position])
+            samples.append(draw_sample(key, fault, rng, self.pairs))
+        return samples
+
+
+def plan_shards(
+    num_clean: int, num_faulty: int, seed: int, mix: Mapping[str, float], per_shard: int, pairs: Pairs | None
+) -> Iterator[Shard]:
+    """Yield the shards of ``world_shards``, to be drawn anywhere."""
+    if per_shard < 1:
+        raise ValueError(f"per_shard={per_shard}: must be at least 1")
+    faults = draw_faults(num_clean, num_faulty, seed, mix)
+    digits = math.ceil(math.log10(per_shard))
+    for number, first in enumerate(range(0, len(faults), per_shard)):
+        yield Shard(number, faults[first : first + per_shard], seed, digits, pairs)
+
+
 def world_shards(
     num_clean: int,
     num_faulty: int,
@@ -68,14 +106,5 @@ def world_shards(
 
     A sample depends only on ``seed`` and its position. ``pairs``: those allowed in scenes and captions.
     """
-    if per_shard < 1:
-        raise ValueError(f"per_shard={per_shard}: must be at least 1")
-    faults = draw_faults(num_clean, num_faulty, seed, mix)
-    digits = math.ceil(math.log10(per_shard))
-    for shard in range(math.ceil(len(faults) / per_shard)):
-        samples = []
-        for position, fault in enumerate(faults[shard * per_shard : (shard + 1) * per_shard]):
-            key = f"{shard * 10**digits + position:0{5 + digits}d}"
-            rng = np.random.default_rng([seed, shard, position])
-            samples.append(draw_sample(key, fault, rng, pairs))
-        yield f"{shard:05d}.tar", samples
+    for shard in plan_shards(num_clean, num_faulty, seed, mix, per_shard, pairs):
+        yield shard.name, shard.draw()

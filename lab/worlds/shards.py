@@ -1,11 +1,13 @@
 """The little world on disk, and the measures of the tiny CLIP that is trained on it (tiny_clip.py)."""
 
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 from lab.worlds.faults import DEFAULT_MIX
-from lab.worlds.samples import world_shards
+from lab.worlds.samples import Shard, plan_shards
 from lab.worlds.scenes import Pairs
 from raycomp.config import ScorerConfig
 from raycomp.data.samples import write_tar
@@ -60,17 +62,29 @@ def make_world(
     per_shard: int = 500,
     mix: Mapping[str, float] = DEFAULT_MIX,
     pairs: Pairs | None = None,
+    processes: int = 1,
 ) -> World:
-    """Write the world's three parts as WebDataset shards below ``folder``: equal arguments, equal bytes.
+    """Write the world's three parts as WebDataset shards below ``folder``: equal arguments, equal bytes, by
+    any number of processes.
 
     ``pairs``: the pairs of colour and shape in the part to curate; the clean parts have all pairs.
     """
     world = World(*(str(Path(folder) / part) for part in ("train", "curate", "held_out")))
+    shards: list[tuple[str, Shard]] = []
     for part, counts, part_seed, some in (
         (world.train, (num_train, 0), seed + TRAIN_SEED, None),
         (world.curate, (num_clean, num_faulty), seed, pairs),
         (world.held_out, (num_held_out, 0), seed + HELD_OUT_SEED, None),
     ):
-        for name, samples in world_shards(*counts, part_seed, mix, per_shard, some):
-            write_tar(str(Path(part) / name), samples)
+        shards += [(part, shard) for shard in plan_shards(*counts, part_seed, mix, per_shard, some)]
+    if processes == 1:
+        for part, shard in shards:
+            _write(part, shard)
+    else:
+        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+            list(pool.map(_write, *zip(*shards, strict=True)))
     return world
+
+
+def _write(part: str, shard: Shard) -> None:
+    write_tar(str(Path(part) / shard.name), shard.draw())

@@ -64,7 +64,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 def test_world_is_made_of_parts_that_share_nothing_and_repeats_by_seed(world: World, tmp_path: Path) -> None:
     sizes = {"num_train": 96, "num_clean": 20, "num_faulty": 20, "num_held_out": 24}
-    again, other = make_world(tmp_path / "a", 3, **sizes), make_world(tmp_path / "b", 4, **sizes)
+    again = make_world(tmp_path / "a", 3, **sizes, processes=2)
+    other = make_world(tmp_path / "b", 4, **sizes)
     scenes = []
     for part, count in (("train", 96), ("curate", 40), ("held_out", 24)):
         shards = [Path(getattr(made, part), "00000.tar") for made in (world, again, other)]
