@@ -1,8 +1,8 @@
 """The demo: a small CLIP learns from a random half of a rendered corpus, from the best half by alignment, and
 from the half that raycomp keeps.
 
-It runs the same commands as real data; only the models, the images and the test set are small. Curation runs
-on Ray by default. The trainings and the writing of negatives run at the same time, a process for each.
+It runs the same commands as real data; only the models, the images and the test set are small. The trainings
+run at the same time, a process for each, while this process writes negatives.
 """
 
 import json
@@ -96,18 +96,17 @@ def demo(config: DemoConfig, out: str, say: Callable[[str], None] = print) -> di
     curated = curate(curation, f"{out}/curated", clock.report, lambda scores: make_tables(scores, curation))
     sources = _select_halves(out, seed)
     # All at once on any number of cores: three on two would leave a core idle during the last.
-    with ProcessPoolExecutor(len(NAMES) + 1, get_context("spawn"), deferred.install) as pool:
+    with ProcessPoolExecutor(len(NAMES), get_context("spawn"), deferred.install) as pool:
         learning = _start_trainings(pool, sources, trained, world, out, seed)
-        writing = pool.submit(
-            negatives, NegativesConfig(input=f"{out}/curated"), f"{out}/negatives", _say_nothing
+        written = negatives(NegativesConfig(input=f"{out}/curated"), f"{out}/negatives", _say_nothing)
+        clock.report(
+            f"{written['written']:,} hard negatives of the kept captions: {out}/negatives/report.html"
         )
         for name, run in zip(NAMES, learning, strict=True):
             loss = f"loss {run['first_loss']:.3f} to {run['last_loss']:.3f}"
             report = f"{out}/trained/{name}/report.html"
             clock.report(f"trained on {NAMES[name]}: {run['steps']} steps, {loss}; {report}")
-        written = writing.result()
     halves = _compare_halves(sources, out)
-    clock.report(f"{written['written']:,} hard negatives of the kept captions: {out}/negatives/report.html")
     runs = {"curated": curated, "negatives": written}
     against = find_figures(f"{out}/evaluated/{ALIGNMENT}", f"{out}/evaluated/{CHOSEN}")
     others = say_others(halves, against, describe_rule(curation))
@@ -182,7 +181,7 @@ def _start_trainings(
 ) -> Iterator[dict[str, Any]]:
     """Train a CLIP on each half from the same weights and evaluate it; return the records, in the order of
     ``NAMES``, as they end."""
-    fit = replace(FIT, steps=STEPS, crop=(1.0, 1.0), seed=seed + _START_SEED)
+    fit = replace(FIT, steps=STEPS, crop=(1.0, 1.0), fast_decode=True, seed=seed + _START_SEED)
     start = ModelConfig(trained.scorer.model, f"random:{fit.seed}")
     configs = [TrainConfig(input=sources[name], model=start, train=fit) for name in NAMES]
     learn = partial(_train_and_evaluate, out, _make_evaluation(world, out, seed))

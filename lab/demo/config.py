@@ -11,5 +11,5 @@ class DemoConfig(OptionGroup):
 
     seed: int = field(default=0, metadata=count_from(0, MOST_WHOLE))
     """Draws the world and what is learned of it."""
-    cluster: ClusterConfig = field(default_factory=lambda: ClusterConfig(executor="ray"), metadata=FREE)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig, metadata=FREE)
     """Where the world is curated; all else is done in processes of this machine."""
