@@ -305,7 +305,7 @@ def render_curate(
     return render_page(
         "curation/page.html.jinja",
         run=run,
-        input=say_input(run.get("config", {}).get("input", "")),
+        input=say_input(run.get("config", {}).get("input") or ""),
         summary=summary,
         shown=counting.choose_shown(summary),
         photos=photos,
