@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from lab.demo.config import DemoConfig
@@ -124,6 +126,8 @@ def _make(out: str, seed: int, clock: _Clock) -> tuple[World, TrainedScorer]:
         world, trained = _read_made(made)
         clock.report(f"little world and tiny CLIP: those in {out}")
     else:
+        # Loading torch takes as long as the drawing, which other processes do.
+        Thread(target=import_module, args=["lab.worlds.tiny_clip"]).start()
         world = make_world(f"{folder}/world", seed, processes=len(os.sched_getaffinity(0)))
         clock.report(f"little world: shards of rendered scenes in {out}/world")
         trained = _train(world, folder, seed)

@@ -51,13 +51,14 @@ domains. Expected: some 3 points on domains, whose literal buffer is inert too, 
 matter on questions alone, whose tasks share compositions; detectable 5.7.
 
 Cost: with eight rates 1,304 runs, ``heads`` 594, ``tuned`` 192, ``others`` 1,074, ``answers`` 92, ``domains``
-724; only ``heads`` was measured. A run that trains the model takes some 50 s, a head with power iteration 5 s, another 3 s;
-12 backbones 8 minutes, embedding 17; ``quick`` 9 minutes. A killed run resumes by the same command.
+724; only ``heads`` was measured. A run that trains the model takes some 50 s, a head with power iteration
+5 s, another 3 s; 12 backbones 8 minutes, embedding 17; ``quick`` 9 minutes. A killed run resumes by the same
+command.
 Results of ``heads`` (73 minutes on busy cores): 15 of 21 trained heads selected 3, none an end of the rates;
 compo-realign ends 3.8 points [1.1, 6.5] above the frozen model; its buffer and trust region have no visible
-effect; an image buffer gains 18.4 [16.0, 20.8]. With three rates: of ``tuned`` (59 minutes on busy cores): ZSCL ends 10.4 points [6.8, 13.9] above compo-realign, against the
-paper's order. Of ``others`` (32 minutes): compo-realign ends above the frozen model by 3.3 points [2.6, 4.0]
-on domains, .4 and .9 on questions.
+effect; an image buffer gains 18.4 [16.0, 20.8]. With three rates: of ``tuned`` (59 minutes on busy cores),
+ZSCL ends 10.4 points [6.8, 13.9] above compo-realign, against the paper's order; of ``others`` (32 minutes),
+compo-realign ends above the frozen model by 3.3 points [2.6, 4.0] on domains, .4 and .9 on questions.
 bench/results/continual_world.csv is of the config file before this one, whose compo-realign is now
 compo-realign-adapted, with 100 steps for heads and 60 for tuned models.
 """

@@ -4,9 +4,11 @@ S pairs, H x W x C pixels, N tokens of context, D embedding dims.
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,13 +145,14 @@ def _save(model: Any, start: ScorerConfig) -> ScorerConfig:
 def load_pairs(part: str, scorer: ScorerConfig, spec: ScorerSpec) -> tuple[Tensor, Tensor]:
     """Return uint8 pixels (S, H, W, C) and token ids (S, N) of all pairs; ValueError if one is not ok."""
     pixels, tokens = [], []
-    for table in _read(part):
-        table = prepare(table, scorer, spec, PrepareConfig().max_pixels)
-        bad = [status for status in table[STATUS].to_pylist() if status != OK]
-        if bad:
-            raise ValueError(f"{part}: every pair must be ok, {len(bad)} are not, the first is {bad[0]}")
-        pixels.append(to_matrix(table[PIXELS]).reshape(-1, spec.image.height, spec.image.width, 3))
-        tokens.append(to_matrix(table[TOKENS]))
+    make = partial(prepare, scorer=scorer, spec=spec, max_pixels=PrepareConfig().max_pixels)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for table in pool.map(make, _read(part)):
+            bad = [status for status in table[STATUS].to_pylist() if status != OK]
+            if bad:
+                raise ValueError(f"{part}: every pair must be ok, {len(bad)} are not, the first is {bad[0]}")
+            pixels.append(to_matrix(table[PIXELS]).reshape(-1, spec.image.height, spec.image.width, 3))
+            tokens.append(to_matrix(table[TOKENS]))
     return torch.from_numpy(np.concatenate(pixels)), torch.from_numpy(np.concatenate(tokens)).long()
 
 
