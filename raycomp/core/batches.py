@@ -165,22 +165,26 @@ Item = TypeVar("Item")
 
 
 def ahead(items: Iterable[Item], count: int) -> Iterator[Item]:
-    """Yield the items; a thread makes up to ``count`` of them ahead.
+    """Yield the items; a thread, started at once, makes up to ``count`` of them ahead.
 
     An error of making one comes in its place. Closing the generator ends the thread.
     """
-    made, end, waiting = iter(items), object(), deque[Future[Any]]()
-    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
-        try:
-            while True:
-                while len(waiting) <= count:
+    made, end = iter(items), object()
+
+    def take() -> Iterator[Any]:
+        with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
+            waiting = deque[Future[Any]](pool.submit(next, made, end) for _ in range(count + 1))
+            try:
+                yield None
+                while (item := waiting.popleft().result()) is not end:
+                    yield item
                     waiting.append(pool.submit(next, made, end))
-                item = waiting.popleft().result()
-                if item is end:
-                    return
-                yield item
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    taken = take()
+    next(taken)  # so that the thread starts, and closing ends it
+    return taken
 
 
 WIDTH_STEP = 16

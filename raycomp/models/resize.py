@@ -4,12 +4,13 @@ Pillow's own arithmetic: weights of 22 bits, integer sums, each pass rounded to 
 are turned into columns at a time, so that one instruction takes many of them; only what the crop keeps is
 computed. Numba compiles in some 2 s once for a kind of CPU and keeps the result next to this file or in the
 user's cache; loading it takes half a second, so Pillow serves the first pictures of a process. It also
-serves where numba is missing or any of twenty checked pictures has other bits, and pictures beyond 16 MB.
+serves where numba is missing or any of twenty checked pictures has other bits, and tall pictures beyond
+16 MB, the size up to which Pillow keeps a picture in one piece; others of that size are taken in bands.
 """
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,10 @@ from PIL import Image
 Size = tuple[int, int]
 Box = tuple[int, int, int, int]
 PILLOW, DIFFERS = "Pillow", "Pillow: the compiled resize has other bits on this CPU"
-_PILLOWS_PICTURES = 512
+# Pillow takes half a second longer for these.
+_PILLOWS_PIXELS = 80_000_000
 _ROWS, _BITS = 32, 22
+_BAND_PIXELS = 1 << 20
 _CUBIC, _LINEAR = Image.Resampling.BICUBIC, Image.Resampling.BILINEAR
 
 
@@ -32,23 +35,23 @@ class Resizer(NamedTuple):
     """What resizes pictures, and its name for run.json."""
 
     name: str
-    resize: Callable[[Image.Image, Size, Image.Resampling, Box], np.ndarray]
+    resize: Callable[[Image.Image, Size, Image.Resampling, Box], np.ndarray] = resize_pillow
 
 
 class _Chosen:
     """The resizer of this process: Pillow's for the first pictures, the compiled one for the others."""
 
     def __init__(self) -> None:
-        self.num, self.is_final, self.lock = 0, False, threading.Lock()
-        self.resizer = Resizer(PILLOW, resize_pillow)
+        self.pixels, self.is_final, self.lock = 0, False, threading.Lock()
+        self.resizer = Resizer(PILLOW)
 
     def __call__(self, image: Image.Image, size: Size, how: Image.Resampling, box: Box) -> np.ndarray:
         """As ``resize_pillow``."""
-        self.num += 1
-        if self.num > _PILLOWS_PICTURES and not self.is_final:
+        if not self.is_final and self.pixels > _PILLOWS_PIXELS:
             with self.lock:
                 if not self.is_final:
                     self.resizer, self.is_final = load_resizer(), True
+        self.pixels += image.width * image.height
         return self.resizer.resize(image, size, how, box)
 
 
@@ -62,7 +65,7 @@ def load_resizer() -> Resizer:
         from numba import types
         from numba.extending import register_jitable
     except ImportError:
-        return Resizer("Pillow: numba is not installed", resize_pillow)
+        return Resizer("Pillow: numba is not installed")
     table, whole = types.Array(types.int32, 2, "C"), types.int64
     pixels, out = types.Array(types.uint32, 2, "C", readonly=True), types.Array(types.uint32, 2, "C")
     lanes = types.Array(types.uint8, 2, "C")
@@ -83,10 +86,12 @@ def load_resizer() -> Resizer:
         weigh, across, down, pack = build(cache=False)
 
     def resize_compiled(image: Image.Image, size: Size, how: Image.Resampling, box: Box) -> np.ndarray:
-        pixel_HW = _view(image)
-        if pixel_HW is None or how not in (_CUBIC, _LINEAR):
-            return resize_pillow(image, size, how, box)
         (width, height), (left, top, right, bottom) = size, box
+        # Pillow starts with the columns where they lose more than twice as many pixels as the rows.
+        is_down_first = height < image.height and image.height - height > 2 * (image.width - width)
+        whole_HW = _view(image)
+        if how not in (_CUBIC, _LINEAR) or (whole_HW is None and is_down_first):
+            return resize_pillow(image, size, how, box)
 
         def make_table(old: int, new: int, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
             taps = math.ceil((2 if how == _CUBIC else 1) * max(old / new, 1.0)) * 2 + 1
@@ -100,25 +105,24 @@ def load_resizer() -> Resizer:
         across_tables = make_table(image.width, width, left, right)
         down_N2, down_NK = make_table(image.height, height, top, bottom)
         first, end = down_N2[0, 0], down_N2[-1].sum()
-        pixel_HW, down_N2 = pixel_HW[first:end], down_N2 - np.array([first, 0], np.int32)
+        down_N2 = down_N2 - np.array([first, 0], np.int32)
         out_HW = np.empty((bottom - top, right - left), np.uint32)
-        # Pillow starts with the columns where they lose more than twice as many pixels as the rows.
-        if height < image.height and image.height - height > 2 * (image.width - width):
+        if whole_HW is not None and is_down_first:
             middle_HW = np.empty((bottom - top, image.width), np.uint32)
-            down(pixel_HW, middle_HW, down_N2, down_NK)
+            down(whole_HW[first:end], middle_HW, down_N2, down_NK)
             across(middle_HW, out_HW, *across_tables)
         else:
             middle_HW = np.empty((end - first, right - left), np.uint32)
-            across(pixel_HW, middle_HW, *across_tables)
+            bands = [(first, whole_HW[first:end])] if whole_HW is not None else _list_bands(image, first, end)
+            for start, pixel_HW in bands:
+                across(pixel_HW, middle_HW[start - first :][: len(pixel_HW)], *across_tables)
             down(middle_HW, out_HW, down_N2, down_NK)
         out_HC = np.empty((bottom - top, (right - left) * 3), np.uint8)
         pack(out_HW.view(np.uint8), out_HC)
         return out_HC.reshape(bottom - top, right - left, 3)
 
-    is_same = check_resize(resize_compiled)
-    return (
-        Resizer(f"numba {numba.__version__}", resize_compiled) if is_same else Resizer(DIFFERS, resize_pillow)
-    )
+    made = Resizer(f"numba {numba.__version__}", resize_compiled)
+    return made if check_resize(resize_compiled) else Resizer(DIFFERS)
 
 
 def check_resize(
@@ -135,6 +139,15 @@ def check_resize(
         if not np.array_equal(resize(image, *task), resize_pillow(image, *task)):
             return False
     return True
+
+
+def _list_bands(image: Image.Image, first: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the rows from ``first`` to ``end`` and where they start: copies, each in one piece."""
+    rows = max(_BAND_PIXELS // image.width, 1)
+    for start in range(first, end, rows):
+        band_HW = _view(image.crop((0, start, image.width, min(start + rows, end))))
+        assert band_HW is not None
+        yield start, band_HW
 
 
 def _view(image: Image.Image) -> np.ndarray | None:

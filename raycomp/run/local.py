@@ -1,7 +1,8 @@
 """The executor of one machine without Ray: passes and tasks as plain loops in this process.
 
-Stages on CPUs that allow it run in threads, a few blocks ahead of the model. Commits, files and bytes equal
-those of Ray: each executor can resume a run that the other one started. ``executor.connect`` chooses.
+Stages on CPUs run a few blocks ahead of the model, those that allow it in several threads. Commits, files and
+bytes equal those of Ray: each executor can resume a run that the other one started. ``executor.connect``
+chooses.
 """
 
 import os
@@ -78,6 +79,7 @@ class Local(executor.Executor):
                 tables = self._on_cpus(stage, cut(tables, steps.rows))
             else:
                 rows = steps.scorer_rows
+                tables = ahead(tables, _AHEAD)  # also while the model loads
                 scorer = partial(_run_stage, stage.name, again(partial(stage.start, self.num_threads)))
                 tables = map(scorer, regroup(tables, rows))
         for table in regroup(tables, rows):

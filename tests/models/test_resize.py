@@ -2,6 +2,7 @@
 
 import io
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -65,11 +66,15 @@ def test_it_has_pillows_bits_on_real_photos(shared):
                 assert np.array_equal(found, resize_pillow(image, task[0], how, task[1])), path.name
 
 
-def test_pictures_that_are_not_in_one_piece_and_other_filters_are_pillows():
-    large = draw(np.random.default_rng(0), 3000, 1500)
-    for image, how in ((large, CUBIC), (large.crop((0, 0, 50, 40)), Image.Resampling.LANCZOS)):
-        task = image, (30, 20), how, (3, 2, 28, 19)
-        assert np.array_equal(compiled().resize(*task), resize_pillow(*task))
+def test_pictures_that_are_not_in_one_piece_and_other_filters_have_pillows_bits():
+    """Wide and tall ones, in bands of whole rows, also of a row longer than a band."""
+    rng = np.random.default_rng(0)
+    sizes = ((3000, 1500), (1500, 3000), (2300, 2001), (400, 11_000), (4_500_000, 2))
+    for (width, height), how in product(sizes, (CUBIC, LINEAR)):
+        task = draw(rng, width, height), (30, 20), how, (3, 2, 28, 19)
+        assert np.array_equal(compiled().resize(*task), resize_pillow(*task)), (width, height)
+    task = draw(rng, 50, 40), (30, 20), Image.Resampling.LANCZOS, (3, 2, 28, 19)
+    assert np.array_equal(compiled().resize(*task), resize_pillow(*task))
 
 
 def test_a_process_takes_it_after_its_first_pictures_and_keeps_pillow_where_a_check_fails(monkeypatch):
@@ -78,7 +83,7 @@ def test_a_process_takes_it_after_its_first_pictures_and_keeps_pillow_where_a_ch
     buffer = io.BytesIO()
     draw(np.random.default_rng(1), 90, 61).save(buffer, "PNG")
     spec = ImageSpec(32, 32, (0.5,) * 3, (0.5,) * 3)
-    monkeypatch.setattr(resize, "_PILLOWS_PICTURES", 2)
+    monkeypatch.setattr(resize, "_PILLOWS_PIXELS", 90 * 61 + 1)
     for fails, last in ((False, compiled().name), (True, DIFFERS)):
         chosen, names, found = resize._Chosen(), [], []
         if fails:

@@ -100,6 +100,10 @@ def test_items_are_made_ahead_in_a_thread_and_come_in_order_before_an_error():
     assert not threads_of("ahead")
     del found
     assert closed.wait(10)
+    unused = ahead(make(None), 2)
+    assert threads_of("ahead"), "from the start"
+    unused.close()
+    assert not threads_of("ahead")
 
 
 SCHEMA = pa.schema([(POSITION, pa.int32()), ("twice", pa.int32()), ("score", pa.float64())])
@@ -182,6 +186,26 @@ def test_a_pass_writes_the_same_parts_with_one_thread_and_with_two(tmp_path):
         assert calls == [(num_threads, 8)] * (3 * ROWS // 8) + [(num_threads, 3 * ROWS % 8)]
     assert parts[0] == parts[1] == parts[2] == parts[3] and len(parts[0]) > 3
     assert len(run_all(make_pass(), tmp_path / "without", 1)) == 3
+
+
+def test_rows_are_made_while_the_model_loads(tmp_path):
+    made = threading.Event()
+
+    def make(table: pa.Table) -> pa.Table:
+        made.set()
+        return double(table)
+
+    def load(num_threads: int | None) -> Score:
+        assert made.wait(30), "no row was made before the model was there"
+        return Score(num_threads, [])
+
+    for in_threads in (False, True):
+        made.clear()
+        stages = (
+            Stage("double", "doubles", CPUS, make, in_threads),
+            Stage("score", "halves", SCORERS, load),
+        )
+        run_all(make_pass(*stages), tmp_path / str(in_threads), 1)
 
 
 def test_a_pass_that_is_left_half_way_leaves_no_thread(tmp_path):
