@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,16 @@ from lab.worlds.shards import FIT, TINY_CLIP, TrainedScorer, World
 from raycomp.config import ScorerConfig
 from raycomp.core.alignment import normalise
 from raycomp.curation.config import PrepareConfig
-from raycomp.curation.score.stages import prepare
 from raycomp.data.files import resolve
 from raycomp.data.inputs import expand_input
-from raycomp.data.parquet import TOKENS, to_matrix
 from raycomp.data.samples import read_tar
-from raycomp.models.architecture import ScorerSpec, describe_scorer
+from raycomp.models.architecture import ScorerSpec, describe_scorer, load_tokens
 from raycomp.models.clip import Clip, encode_text
+from raycomp.models.images import ImageFault, prepare_image
 from raycomp.training.config import FitConfig
 from raycomp.training.loop import Trainer
 from raycomp.training.towers import Batch, Judged, PairsObjective
-from raycomp.words import OK, PIXELS, STATUS
+from raycomp.words import CAPTION, IMAGE, OK, STATUS
 
 BLOCK_ROWS = 512
 
@@ -144,15 +142,21 @@ def _save(model: Any, start: ScorerConfig) -> ScorerConfig:
 
 def load_pairs(part: str, scorer: ScorerConfig, spec: ScorerSpec) -> tuple[Tensor, Tensor]:
     """Return uint8 pixels (S, H, W, C) and token ids (S, N) of all pairs; ValueError if one is not ok."""
-    pixels, tokens = [], []
-    make = partial(prepare, scorer=scorer, spec=spec, max_pixels=PrepareConfig().max_pixels)
+    tokenize, max_pixels = load_tokens(scorer), PrepareConfig().max_pixels
+
+    def make(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        images = []
+        for data, status in zip(table[IMAGE].to_pylist(), table[STATUS].to_pylist(), strict=True):
+            try:
+                if status != OK:
+                    raise ImageFault(status, "")
+                images.append(prepare_image(data, spec.image, max_pixels)[0])
+            except ImageFault as fault:
+                raise ValueError(f"{part}: every pair must be ok, one is {fault.status}") from fault
+        return np.stack(images), tokenize(table[CAPTION].to_pylist())
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for table in pool.map(make, _read(part)):
-            bad = [status for status in table[STATUS].to_pylist() if status != OK]
-            if bad:
-                raise ValueError(f"{part}: every pair must be ok, {len(bad)} are not, the first is {bad[0]}")
-            pixels.append(to_matrix(table[PIXELS]).reshape(-1, spec.image.height, spec.image.width, 3))
-            tokens.append(to_matrix(table[TOKENS]))
+        pixels, tokens = zip(*pool.map(make, _read(part)), strict=True)
     return torch.from_numpy(np.concatenate(pixels)), torch.from_numpy(np.concatenate(tokens)).long()
 
 

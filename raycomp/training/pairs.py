@@ -623,15 +623,15 @@ def _draw(
 ) -> tuple[np.ndarray, str, list[dict[str, Any]], np.ndarray | None]:
     """Draw pixels, caption, negatives and the first negative's pixels of a pair from separate generators, so
     the loss does not change the caption or crops. The first copy equals the pair's draw without copies."""
-    copy = [row[_COPY]] if row[_COPY] else []
-    of_caption, of_crop, of_negatives = (
-        np.random.default_rng((draw.fit.seed, epoch, int(row[words.UID], 16), what, *copy))
-        for what in range(3)
-    )
-    captions = row[words.CAPTIONS]
-    caption = captions[of_caption.integers(len(captions))]
+
+    def generator(what: int) -> np.random.Generator:
+        copy = [row[_COPY]] if row[_COPY] else []
+        return np.random.default_rng((draw.fit.seed, epoch, int(row[words.UID], 16), what, *copy))
+
+    captions, of_crop = row[words.CAPTIONS], generator(1)
+    caption = captions[generator(0).integers(len(captions)) if len(captions) > 1 else 0]
     pixels, shown = _make_pixels(row[words.IMAGE], row[words.UID], draw, of_crop), None
-    chosen = _choose(row[words.NEGATIVES], draw, of_negatives) if draw.loss.negatives else []
+    chosen = _choose(row[words.NEGATIVES], draw, generator(2)) if draw.loss.negatives else []
     if chosen and draw.loss.negative_images:
         shown = _make_pixels(row[words.NEGATIVE_IMAGES][chosen[0]], row[words.UID], draw, of_crop)
     return pixels, caption, [row[words.NEGATIVES][place] for place in chosen], shown
@@ -651,12 +651,23 @@ def _choose(negatives: list[dict[str, Any]], draw: Drawing, rng: np.random.Gener
     return sorted(places, key=turns.__getitem__)[: draw.num_slots]
 
 
+_KEPT_BYTES = 1 << 26
+# The first pictures of trainings without crops, by the hash of their bytes: they are the same in every epoch.
+_kept: dict[tuple[bytes, ImageSpec, int, bool], np.ndarray] = {}
+
+
 def _make_pixels(data: bytes, uid: str, draw: Drawing, rng: np.random.Generator) -> np.ndarray:
     fit = draw.fit
     try:
-        if tuple(fit.crop) == (1, 1):
-            return prepare_image(data, draw.image, draw.max_pixels, fit.fast_decode)[0]
-        return crop_image(data, draw.image, draw.max_pixels, fit.crop, rng, fit.fast_decode)
+        if tuple(fit.crop) != (1, 1):
+            return crop_image(data, draw.image, draw.max_pixels, fit.crop, rng, fit.fast_decode)
+        key = hashlib.sha256(data).digest(), draw.image, draw.max_pixels, fit.fast_decode
+        pixels = _kept.get(key)
+        if pixels is None:
+            pixels = prepare_image(data, *key[1:])[0]
+            if len(_kept) * pixels.nbytes < _KEPT_BYTES:
+                _kept[key] = pixels
+        return pixels
     except ImageFault as fault:
         raise UserError(f"the image of uid {uid} cannot be trained on: {fault.status} ({fault})") from fault
 

@@ -190,6 +190,23 @@ def test_a_batch_is_open_clips_training_transform_to_the_bit(monkeypatch):
         make_one({**ROWS[0], "image": b"no image"}, make_drawing())
 
 
+def test_whole_pictures_are_prepared_once_as_far_as_memory_is_given_for_them(monkeypatch):
+    prepared = []
+    monkeypatch.setattr(training_pairs, "_kept", {})
+    monkeypatch.setattr(training_pairs, "_KEPT_BYTES", SPEC.num_values)  # one picture
+    monkeypatch.setattr(
+        training_pairs,
+        "prepare_image",
+        lambda data, *rest: prepared.append(data) or prepare_image(data, *rest),
+    )
+    draw = make_drawing(crop=(1.0, 1.0))
+    for epoch in range(3):
+        for row in ROWS[:2]:
+            pixels = make_one(row, draw, epoch)["image"][0]
+            assert np.array_equal(pixels, prepare_image(row["image"], SPEC, 10**6)[0])
+    assert [prepared.count(row["image"]) for row in ROWS[:2]] == [1, 3]
+
+
 @pytest.fixture(scope="module")
 def album(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("album")
