@@ -11,6 +11,8 @@ query and every target belongs to an item: the right targets of a query are thos
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -384,15 +386,20 @@ def judge_texts(text_scores: Scores, num_positives: int) -> Verdict:
     """
     right, tie, chance = [], [], []
     for scores in text_scores:
-        num_texts = round((1 + math.sqrt(1 + 8 * len(scores))) / 2)
-        pairs = zip(*np.triu_indices(num_texts, 1), strict=True)
-        kinds = [int(i < num_positives) + int(j < num_positives) for i, j in pairs]
+        kinds = _count_positives(len(scores), num_positives)
         own = [score for score, kind in zip(scores, kinds, strict=True) if kind == 2]
         other = [score for score, kind in zip(scores, kinds, strict=True) if kind == 1]
         right.append(float(min(own) > max(other)))
         tie.append(min(own) == max(other))
         chance.append(1 / math.comb(len(own) + len(other), len(own)))
     return Verdict(np.array(right), np.array(tie, bool), np.array(chance))
+
+
+@lru_cache(maxsize=64)
+def _count_positives(num_pairs: int, num_positives: int) -> list[int]:
+    """Return how many of each pair's two texts are positives."""
+    num_texts = round((1 + math.sqrt(1 + 8 * num_pairs)) / 2)
+    return [int(i < num_positives) + int(j < num_positives) for i, j in combinations(range(num_texts), 2)]
 
 
 def judge_pairs(positives: Scores, negatives: Scores, pairs: Sequence[Pair]) -> dict[str, Verdict]:

@@ -106,11 +106,11 @@ def compare_tables(
     different rows.
     """
     check_same(benchmark, first, second)
-    others = {(o.split, o.metric): o for o in compute_outcomes(second) if not o.control}
+    others = {(o.split, o.metric): o for o in compute_outcomes(second, with_controls=False)}
     pairs = []  # the models' own outcomes of each split and metric, restricted to the examples of both
-    for one in compute_outcomes(first):
+    for one in compute_outcomes(first, with_controls=False):
         other = others.get((one.split, one.metric))
-        if other is not None and not one.control:
+        if other is not None:
             _, at, other_at = np.intersect1d(one.key_N, other.key_N, return_indices=True)
             pairs.append((results.take_examples(one, at), results.take_examples(other, other_at)))
     lines = [_make_line(benchmark, one.split, names, one, other) for one, other in pairs]

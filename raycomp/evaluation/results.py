@@ -92,7 +92,7 @@ def _find_exclusions(table: pa.Table) -> list[str | None]:
     ]
 
 
-def compute_choice_outcomes(table: pa.Table) -> list[Outcome]:
+def compute_choice_outcomes(table: pa.Table, with_controls: bool = True) -> list[Outcome]:
     """Return the outcomes of EXAMPLE_SCHEMA's rows, the model's and the baselines', split by split.
 
     Only rows that ``name_statuses`` calls ok are used; for items of two images, both rows must be ok. A split
@@ -108,7 +108,7 @@ def compute_choice_outcomes(table: pa.Table) -> list[Outcome]:
         facts["kind"] = rows["kind"][0].as_py()
         if not len(scored):
             lost[split] = facts
-        for control in ("", *list_controls(table)) if len(scored) else ():
+        for control in ("", *(list_controls(table) if with_controls else ())) if len(scored) else ():
             found = _judge_split(scored, split, control)
             outcomes += [outcome._replace(**facts) for outcome in found]
     return outcomes + [
@@ -240,8 +240,8 @@ def compute_retrieval_outcomes(table: pa.Table) -> list[Outcome]:
     return [one._replace(split=words.TEST) for one in outcomes]
 
 
-def compute_outcomes(table: pa.Table) -> list[Outcome]:
-    """Return the outcomes of a scores file's rows, for any benchmark.
+def compute_outcomes(table: pa.Table, with_controls: bool = True) -> list[Outcome]:
+    """Return the outcomes of a scores file's rows, for any benchmark, of choices also the baselines'.
 
     Repetitions of an id get their number as a suffix: of all rows, whatever their status, so that two models'
     rows pair.
@@ -259,7 +259,7 @@ def compute_outcomes(table: pa.Table) -> list[Outcome]:
         return compute_class_outcomes(table)
     if "num_targets" in table.column_names:
         return compute_retrieval_outcomes(table)
-    return compute_choice_outcomes(table)
+    return compute_choice_outcomes(table, with_controls)
 
 
 BLIND = {words.SHORTER_CAPTION: "the shorter caption", words.SHUFFLED_IMAGE: "a shuffled image"}
