@@ -29,7 +29,7 @@ WORKERS = [
     "ray::_merge_timed",
     "ray::MapBatches(parse)",
     f"{ATTRIBUTE}{LOADING}",
-    "ray::_write_kept",
+    "ray::_do_each",  # what ``map_files`` runs, such as the choice of rows
     "ray::_write_output",
 ]
 
