@@ -12,7 +12,7 @@ from raycomp.data.parquet import read_columns
 from raycomp.evaluation import retrieval
 from raycomp.evaluation.compare import compare_tables
 from raycomp.evaluation.results import compute_outcomes, make_lines
-from raycomp.table import Cell, Column, Columns, Estimate, Numeral, Table, number, write_cell
+from raycomp.table import Cell, Column, Columns, Estimate, Table, write_cell
 from raycomp.words import (
     ACCURACY,
     AUGMENTED_ACCURACY,
@@ -58,8 +58,8 @@ class Paired:
     difference: Estimate
     shorter: float | None = None
     """Accuracy of the baseline that chooses the shorter caption,"""
-    shuffled: tuple[float, ...] = ()
-    """and of both models with another image."""
+    shuffled: float | None = None
+    """and the mean of both models' with another image."""
 
     @property
     def gain(self) -> int:
@@ -113,7 +113,7 @@ def _pair(benchmark: str, reference: pa.Table, other: pa.Table) -> Iterator[tupl
         at = (line.split, line.metric)
         first, second = (own[*at, ""] for own in known)
         shorter = known[0].get((*at, SHORTER_CAPTION))
-        shuffled = (own.get((*at, SHUFFLED_IMAGE)) for own in known)
+        shuffled = [own[*at, SHUFFLED_IMAGE].value for own in known if (*at, SHUFFLED_IMAGE) in own]
         yield (
             (line.split, line.metric),
             Paired(
@@ -123,7 +123,7 @@ def _pair(benchmark: str, reference: pa.Table, other: pa.Table) -> Iterator[tupl
                 Estimate.of(second, second.chance),
                 Estimate(line.difference, line.low, line.high),
                 shorter and shorter.value,
-                tuple(one.value for one in shuffled if one),
+                sum(shuffled) / len(shuffled) if shuffled else None,
             ),
         )
 
@@ -131,14 +131,14 @@ def _pair(benchmark: str, reference: pa.Table, other: pa.Table) -> Iterator[tupl
 def report_accuracies(figures: Figures) -> Table:
     """Return the table of the test set, with the baselines and the models."""
     rows: list[tuple[Cell, ...]] = [
-        (*_report(one), one.shorter, Numeral(", ".join(number(value, 3) for value in one.shuffled)))
-        for one in (*figures.kinds, figures.mean)
+        (*_report(one), one.shorter, one.shuffled) for one in (*figures.kinds, figures.mean)
     ]
-    columns: Columns = ("Negative", *_COLUMNS, Column("shorter caption", digits=3), "another image")
+    baselines = (Column(name, digits=3) for name in ("shorter caption", "another image"))
+    columns: Columns = ("Negative", *_COLUMNS, *baselines)
     note = (
         "Accuracy: the share of scenes whose picture is nearer to the caption than to the negative, by kind "
         "of edit; a tie is wrong. 95 % intervals are over scenes; the mark is at chance. Baselines: the "
-        "shorter caption, and both models with the picture of another scene."
+        "shorter caption, and the mean of both models with the picture of another scene."
     )
     return Table("Accuracy by kind of edit", columns, rows, note)
 
