@@ -181,8 +181,8 @@ def time_curation(shared: Path, checkout: Path) -> dict[str, float]:
         typed = [word for name, value in options.items() for word in (f"--{name}", value)]
         started = time.perf_counter()
         command = [sys.executable, "-m", "raycomp", "curate", *typed]
-        own = {**os.environ, "PYTHONPATH": str(checkout)}
-        subprocess.run(command, env=own, check=True, stdout=subprocess.DEVNULL)
+        own = {**os.environ, "PYTHONPATH": str(checkout)}  # which the working folder precedes
+        subprocess.run(command, env=own, cwd=checkout, check=True, stdout=subprocess.DEVNULL)
         took = time.perf_counter() - started
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {"seconds": round(took, 1), "cpu_seconds": round(used.ru_utime + used.ru_stime, 1)}
